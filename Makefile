@@ -1,0 +1,44 @@
+# Everything runs in .venv, which these targets make by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint format docs bench soak clean
+
+demo: $(READY)  ## a small study, from nothing to its plan
+	@sh scripts/demo.sh $(BIN)/stoker
+
+test: $(READY)  ## all tests
+	$(BIN)/pytest -n auto -m "not timing"
+	$(BIN)/pytest -m timing
+
+lint: $(READY)  ## style, types, layers, generated pages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/make_docs.py --check
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)  ## write the generated parts of docs/
+	$(BIN)/python scripts/make_docs.py
+
+bench: $(READY)  ## the figures of docs/benchmarks.md
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/planning.py
+
+soak: $(READY)  ## the property tests, with many more examples
+	STOKER_TEST_EXAMPLES=20000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
+
+clean:
+	rm -rf .venv .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Stoker needs Python 3.10 or newer: make PYTHON=python3.12 …" >&2; exit 2; }
+	@$(PYTHON) -m venv .venv || { echo "The venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@echo "installing into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

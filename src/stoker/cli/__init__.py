@@ -1,0 +1,101 @@
+"""The `stoker` command. This module stays light: a command's own module is imported only to run it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from stoker import __version__
+
+COMMANDS = {
+    "init": "write a commented study file to start from",
+    "check": "show exactly what a study would run, or all that is wrong with it",
+    "completion": "print the completion script of your shell",
+}
+
+ENVIRONMENT = {
+    "STOKER_FILE": "the study file, where no FILE is given (else params.yaml)",
+    "STOKER_OUTPUT": "the output directory, where no -o is given (else output)",
+    "STOKER_DEBUG": "set to 1 to see the traceback of an unexpected error",
+    "NO_COLOR": "set to anything for output without colour",
+}
+
+BUG = 70  # EX_SOFTWARE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 something failed, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output left: nothing more to say, and nothing to complain about at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # the edge of the program: no user sees a traceback
+        return _report(error)
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1 and words[0] == "help":
+            return _run(words[1], ["--help"])
+        sys.stdout.write(overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        sys.stdout.write(f"stoker {__version__}\n")
+        return 0
+    return _run(words[0], words[1:])
+
+
+def _run(command: str, words: list[str]) -> int:
+    from stoker.cli.frame import run
+
+    return run(command, words)
+
+
+def _report(error: Exception) -> int:
+    from stoker.core.errors import StokerError
+
+    if os.environ.get("STOKER_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, StokerError):
+        from stoker.cli.frame import report
+
+        return report(error)
+    sys.stderr.write(f"stoker: this is a bug in Stoker: {type(error).__name__}: {error}\n")
+    sys.stderr.write("stoker: run it again with STOKER_DEBUG=1 and report what you see\n")
+    return BUG
+
+
+def overview() -> str:
+    """What `stoker --help` prints."""
+    return f"""\
+usage: stoker COMMAND [OPTIONS]
+
+Stoker keeps your engines fed: one YAML file describes a study of training runs.
+
+Commands:
+{_columns(COMMANDS)}
+
+Start here:
+  stoker init                  write params.yaml, with comments that explain it
+  stoker check                 see every command before anything runs
+  stoker COMMAND --help        options and examples of a command
+
+Environment:
+{_columns(ENVIRONMENT)}
+
+Options: -h, --help    -V, --version
+"""
+
+
+def _columns(rows: dict[str, str]) -> str:
+    return "\n".join(f"  {name:<14}{text}" for name, text in rows.items())

@@ -1,0 +1,89 @@
+"""Print the completion script of your shell: commands, options, titles and stages complete with TAB."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+from stoker.cli import COMMANDS
+
+EXAMPLES = """\
+  bash:  echo 'eval "$(stoker completion bash)"' >> ~/.bashrc
+  zsh:   echo 'eval "$(stoker completion zsh)"' >> ~/.zshrc
+  fish:  stoker completion fish > ~/.config/fish/completions/stoker.fish
+"""
+
+SCRIPTS = {
+    "bash": """\
+_stoker() {
+  local IFS=$'\\n' word="${COMP_WORDS[COMP_CWORD]}"
+  COMPREPLY=($(compgen -W "$(stoker _complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word"))
+}
+complete -o default -F _stoker stoker
+""",
+    "zsh": """\
+_stoker() {
+  local -a found
+  found=(${(f)"$(stoker _complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+  if (( $#found )); then compadd -- $found; else _files; fi
+}
+compdef _stoker stoker
+""",
+    "fish": """\
+complete -c stoker -a '(stoker _complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `stoker completion`."""
+    parser.add_argument("shell", choices=list(SCRIPTS), help="your shell")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script."""
+    sys.stdout.write(SCRIPTS[options.shell])
+    return 0
+
+
+def complete(words: Sequence[str]) -> int:
+    """Print what may stand in place of the last word, one candidate a line. Never fails."""
+    start = words[-1] if words else ""
+    candidates = COMMANDS if len(words) < 2 else _for_command(words)
+    for candidate in candidates:
+        if candidate.startswith(start):
+            sys.stdout.write(candidate + "\n")
+    return 0
+
+
+def _for_command(words: Sequence[str]) -> Iterable[str]:
+    from stoker.cli.frame import parser
+
+    if words[0] not in COMMANDS:
+        return []
+    actions = parser(words[0])._actions
+    if words[-1].startswith("-"):
+        return [flag for action in actions for flag in action.option_strings]
+    flag = next((word for word in reversed(words[1:-1]) if word.startswith("-")), "")
+    current = next((action for action in actions if flag in action.option_strings), None)
+    if current is not None and current.dest in ("title", "command"):
+        return _from_study(words, current.dest)
+    positional = next((action for action in actions if not action.option_strings), None)
+    return [str(choice) for choice in (positional.choices if positional else None) or ()]
+
+
+def _from_study(words: Sequence[str], what: str) -> list[str]:
+    """Titles or stages of the study that the words name, if it can be read."""
+    from stoker.cli.frame import environment
+    from stoker.core.errors import StokerError
+    from stoker.spec.load import DEFAULT_FILE, load_file
+
+    file = next((word for word in words if word.endswith((".yaml", ".yml"))), None)
+    try:
+        study = load_file(file or environment("STOKER_FILE", DEFAULT_FILE))
+    except StokerError:
+        return []
+    if what == "title":
+        return list(dict.fromkeys(sweep.title for sweep in study.sweeps if sweep.title))
+    return [stage.name for stage in study.stages]

@@ -1,0 +1,85 @@
+"""What all commands share: finding the command, reading its options, showing its errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn, Protocol
+
+from stoker.cli import COMMANDS
+from stoker.core.errors import StokerError, UsageError
+from stoker.spec.problems import StudyFileError, printable, suggest
+
+
+class Command(Protocol):
+    """A module of this package: one command."""
+
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...  # noqa: D102
+    def run(self, options: argparse.Namespace) -> int: ...  # noqa: D102
+
+
+def run(name: str, words: Sequence[str]) -> int:
+    """Run a command with the words that follow its name."""
+    if name == "_complete":
+        from stoker.cli.completion import complete
+
+        return complete(words)
+    if name not in COMMANDS:
+        raise UsageError(f"there is no command '{name}'; {suggest(name, COMMANDS) or 'see stoker --help'}")
+    return module(name).run(parser(name).parse_intermixed_args(words))
+
+
+def module(name: str) -> Command:
+    """The module of a command."""
+    found: Command = import_module(f"stoker.cli.{name}")  # type: ignore[assignment]
+    return found
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """The parser of a command, with its help."""
+    command = module(name)
+    made = _Parser(
+        prog=f"stoker {name}",
+        description=(command.__doc__ or "").strip(),
+        epilog=f"examples:\n{command.EXAMPLES.rstrip()}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(made)
+    return made
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong option in our own words, and as our own error."""
+
+    def error(self, message: str) -> NoReturn:
+        word = message.removeprefix("unrecognized arguments: ").split(" ")[0]
+        near = ""
+        if word != message.split(" ", maxsplit=1)[0]:
+            near = suggest(word, [flag for action in self._actions for flag in action.option_strings])
+        raise UsageError(f"{message}; {near or f'see {self.prog} --help'}")
+
+
+def report(error: StokerError) -> int:
+    """Show an error on stderr, and return the exit code that goes with it."""
+    if isinstance(error, StudyFileError):
+        count = f"{len(error.problems)} problem{'s' * (len(error.problems) > 1)}"
+        sys.stderr.write(f"{error}\n\n{count} in {printable(error.source.name)}; nothing was started.\n")
+    else:
+        sys.stderr.write(f"stoker: {printable(str(error))}\n")
+    return error.exit_code
+
+
+def environment(variable: str, fallback: str) -> str:
+    """The value of a STOKER_ variable, if it is set to something."""
+    return os.environ.get(variable) or fallback

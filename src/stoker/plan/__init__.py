@@ -1,0 +1,1 @@
+"""From sweeps to trials: pure, lazy, and the same on every machine."""

@@ -1,0 +1,119 @@
+"""The plan of a study: its trials by number, each computed when asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from stoker.core.values import Value, digest, key
+from stoker.plan import naming
+from stoker.plan.options import Keys
+from stoker.plan.overlap import count_new
+from stoker.plan.shuffle import Shuffle
+from stoker.plan.sweep import Sweep
+
+Owner = Callable[[str], "str | None"]
+"""Digest of the parameters to which an existing directory belongs; None if there is no such directory."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One assignment of parameters."""
+
+    number: int  # from 1, in the order of the file
+    sweep: int  # place of its sweep in the plan
+    params: dict[str, Value]
+    name: str
+    stages: tuple[str, ...]
+    same_as: int | None = None  # number of the earlier trial with the same parameters
+
+
+class Plan:
+    """All trials that the sweeps ask for. Trial `i` costs no more than looking at each sweep once."""
+
+    def __init__(
+        self, sweeps: Sequence[Sweep], stages: Sequence[str], owner: Owner = lambda name: None
+    ) -> None:
+        self.sweeps = tuple(sweeps)
+        self._stages = tuple(stages)
+        self._owner = owner
+        self._starts = [0, *accumulate(sweep.size for sweep in self.sweeps)]
+
+    @property
+    def size(self) -> int:
+        """How many trials are asked for, counting those asked for twice. May exceed what `len` can return."""
+        return self._starts[-1]
+
+    def trial(self, index: int) -> Trial:
+        """The trial at `index`, from 0 on."""
+        place, params = self._params(index)
+        keys = {name: key(value) for name, value in params.items()}
+        first = self._first(lambda sweep: sweep.find(keys), place)
+        return Trial(
+            number=index + 1,
+            sweep=place,
+            params=params,
+            name=self._name(first, params),
+            stages=self._union_of_stages(keys),
+            same_as=None if first == index else first + 1,
+        )
+
+    def __iter__(self) -> Iterator[Trial]:
+        return (self.trial(index) for index in range(self.size))
+
+    def sample(self, count: int, seed: int) -> list[int]:
+        """Indices of `count` random trials of each sweep; a larger count keeps those of a smaller one."""
+        picked: list[int] = []
+        for start, sweep in zip(self._starts, self.sweeps, strict=False):
+            order = Shuffle(sweep.size, f"{seed}/sample")
+            picked += sorted(start + order[place] for place in range(min(count, sweep.size)))
+        return picked
+
+    def duplicates(self) -> list[int | None]:
+        """For each sweep, how many of its trials were asked for before; None if that is too long to count."""
+        new = count_new(self.sweeps)
+        sizes = (sweep.size for sweep in self.sweeps)
+        return [None if n is None else size - n for size, n in zip(sizes, new, strict=True)]
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        place = bisect_right(self._starts, index) - 1
+        return place, index - self._starts[place]
+
+    def _params(self, index: int) -> tuple[int, dict[str, Value]]:
+        place, local = self._locate(index)
+        return place, self.sweeps[place].params(local)
+
+    def _first(self, find: Callable[[Sweep], int | None], last: int) -> int:
+        """The first trial that `find` finds in the sweeps up to `last`, where it finds one for sure."""
+        for start, sweep in zip(self._starts, self.sweeps[: last + 1], strict=False):
+            found = find(sweep)
+            if found is not None:
+                return start + found
+        raise AssertionError("a sweep does not contain its own trial")
+
+    def _name(self, index: int, params: dict[str, Value]) -> str:
+        """A trial keeps the directory it has; a free one is its own if it comes first with that name."""
+        place, local = self._locate(index)
+        name = self.sweeps[place].name(local)
+        hashed = naming.with_hash(name, params)
+        if naming.too_long(name):
+            return hashed
+        owner = self._owner(name)
+        if owner is not None:
+            return name if owner == digest(params) else hashed
+        if self._owner(hashed) is not None or not self._comes_first(name, place, params):
+            return hashed
+        return name
+
+    def _comes_first(self, name: str, place: int, params: dict[str, Value]) -> bool:
+        first = self._first(lambda sweep: sweep.find_name(name), place)
+        return digest(self._params(first)[1]) == digest(params)
+
+    def _union_of_stages(self, keys: Keys) -> tuple[str, ...]:
+        asked: set[str] = set()
+        for sweep in self.sweeps:
+            if not asked.issuperset(sweep.stages) and sweep.find(keys) is not None:
+                asked.update(sweep.stages)
+        return tuple(stage for stage in self._stages if stage in asked)

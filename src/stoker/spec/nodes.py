@@ -1,0 +1,153 @@
+"""YAML text to nodes that know their place, and nodes to plain values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import yaml
+from yaml.constructor import SafeConstructor
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from stoker.core.values import Spelled, Value
+from stoker.spec.problems import Problem, Source, StudyFileError
+
+__all__ = ["MappingNode", "Node", "ScalarNode", "SequenceNode", "documents", "hint_of", "scalar", "tag"]
+
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SWITCH = re.compile(r"yes|no|on|off", re.IGNORECASE)
+_OCTAL = re.compile(r"[-+]?0[0-7_]+")
+
+
+def documents(source: Source) -> list[Node]:
+    """The root node of each document that is not empty. Raises StudyFileError where the text is no YAML."""
+    try:
+        return [node for node in yaml.compose_all(source.text, Loader=_FAST) if not _is_empty(node)]
+    except yaml.YAMLError as error:
+        raise StudyFileError(source, [_syntax_problem(source, _explained(source, error))]) from None
+    except RecursionError:
+        raise StudyFileError(source, [Problem(1, 1, "brackets are nested too deeply to read")]) from None
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and tag(node) == "null"
+
+
+def tag(node: Node) -> str:
+    """`int`, `str`, `map` …: the YAML type without its namespace."""
+    return str(node.tag).removeprefix("tag:yaml.org,2002:")
+
+
+def scalar(node: ScalarNode) -> Value | None:
+    """The node's value; None for null. Dates stay text, and so do numbers too long to be meant as such."""
+    raw, kind = str(node.value), tag(node)
+    try:
+        if kind == "int":
+            return int(SafeConstructor().construct_yaml_int(node))
+        if kind == "float":
+            return float(SafeConstructor().construct_yaml_float(node))
+    except ValueError:
+        return raw
+    if kind == "bool":
+        return bool(SafeConstructor().construct_yaml_bool(node))
+    if kind == "null":
+        return None
+    plain = node.style is None and _NUMBER.fullmatch(raw)
+    return Spelled(raw) if plain and math.isfinite(float(raw)) else raw
+
+
+def hint_of(node: ScalarNode) -> str:
+    """What may surprise about a value that YAML reads in its own way; mostly nothing."""
+    raw, kind = str(node.value), tag(node)
+    if node.style is not None:
+        return ""
+    if kind == "bool" and _SWITCH.fullmatch(raw):
+        return f"{raw} is read as {'true' if scalar(node) else 'false'}"
+    if kind in ("int", "float") and ":" in raw:
+        return f"{raw} is read in base 60, as {scalar(node)}"
+    if kind == "int" and _OCTAL.fullmatch(raw) and raw.strip("+-0_"):
+        return f"{raw} is read as an octal number, {scalar(node)}"
+    return ""
+
+
+def _explained(source: Source, error: yaml.YAMLError) -> yaml.YAMLError:
+    """The error as the parser written in Python tells it, so that messages do not depend on the build."""
+    try:
+        for _ in yaml.compose_all(source.text, Loader=yaml.SafeLoader):
+            pass
+    except yaml.YAMLError as other:
+        return other
+    return error
+
+
+def _syntax_problem(source: Source, error: yaml.YAMLError) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        before = source.text[: error.position]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return Problem(
+            line,
+            column,
+            f"the character U+{int(error.character):04X} cannot stand in a YAML file",
+            "delete it",
+        )
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return Problem(1, 1, f"not a YAML file: {error}")
+    message, remedy = _explanation(error)
+    mark = error.problem_mark
+    lines = source.lines
+    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
+    return Problem(mark.line + 1, mark.column + 1, message, remedy, rest[:1])
+
+
+_IN_A_BLOCK = "put the command into a block: `train: >` on one line, the command on the next, indented"
+
+_EXPLANATIONS: list[tuple[str, Callable[[str], str], str]] = [
+    (r"found character '\\t'", lambda _: "a tab cannot indent YAML", "indent with spaces"),
+    (
+        r"found character '(.*)' that",
+        lambda c: f"a value cannot begin with {c}",
+        "quote it: '…'",
+    ),
+    (
+        r"mapping values are not allowed",
+        lambda _: "a second ': ' stands on this line",
+        f"quote the text, or {_IN_A_BLOCK}",
+    ),
+    (
+        r"expected ',' or '([\]}])'",
+        lambda c: f"a comma or {c} is missing",
+        f"close the bracket; if it is a command, {_IN_A_BLOCK}",
+    ),
+    (r"unexpected end of stream", lambda _: "a quote is never closed", "close it"),
+    (
+        r"expected <block end>",
+        lambda _: "this line does not fit the ones above it",
+        f"check the indentation; if it is a command, {_IN_A_BLOCK}",
+    ),
+    (
+        r"could not find expected ':'",
+        lambda _: "a ':' is missing",
+        "write `key: value`, with a space behind the colon",
+    ),
+    (
+        r"undefined alias '?([^']*)'?",
+        lambda c: f"*{c} refers to nothing",
+        f"quote a text that begins with *: '*{'…'}'",
+    ),
+    (
+        r"unknown escape character '(.*)'",
+        lambda c: f'\\{c} means nothing inside "…"',
+        "use '…' instead, where a backslash is a backslash",
+    ),
+]
+
+
+def _explanation(error: yaml.MarkedYAMLError) -> tuple[str, str]:
+    told = str(error.problem)
+    for pattern, message, remedy in _EXPLANATIONS:
+        match = re.search(pattern, told)
+        if match:
+            return message(match[1] if match.groups() else ""), remedy
+    return f"not YAML: {told}", ""

@@ -1,0 +1,87 @@
+"""What is wrong with a study file: where, what, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stoker.core.errors import StokerError
+
+WIDTH = 100
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One mistake, or one surprise worth a hint. Lines and columns count from 1."""
+
+    line: int
+    column: int
+    message: str
+    remedy: str = ""
+    text: str = ""  # the offending text, as it stands in the file
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study file as text."""
+
+    name: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines, as editors count them."""
+        return self.text.split("\n")
+
+
+class StudyFileError(StokerError):
+    """The study file has problems; nothing was started or changed."""
+
+    exit_code = 2
+
+    def __init__(self, source: Source, problems: Iterable[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n\n".join(describe(source, problem) for problem in self.problems))
+
+
+def describe(source: Source, problem: Problem) -> str:
+    """The problem in full: position and message, the line with the place marked, the remedy."""
+    head = f"{printable(source.name)}:{problem.line}:{problem.column}: {printable(problem.message)}"
+    return "\n".join(
+        [head, *_excerpt(source, problem), *([f"    {problem.remedy}"] if problem.remedy else [])]
+    )
+
+
+def _excerpt(source: Source, problem: Problem) -> list[str]:
+    lines = source.lines
+    if not 1 <= problem.line <= len(lines) or not lines[problem.line - 1].strip():
+        return []
+    line, column = lines[problem.line - 1].rstrip(), problem.column - 1
+    start = max(0, column - WIDTH // 2) if len(line) > WIDTH else 0
+    shown = line[start : start + WIDTH]
+    marks = max(1, min(len(problem.text.split("\n")[0]), len(shown) - column + start))
+    number = f"{problem.line:5} | "
+    return [f"{number}{printable(shown)}", f"{' ' * 6}| {' ' * (column - start)}{'^' * marks}"]
+
+
+def printable(text: str) -> str:
+    """The text without anything that could move the cursor or hide itself in a terminal."""
+    return _UNPRINTABLE.sub("·", text)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'template'?`, or nothing if no known word is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def listing(words: Sequence[str], most: int = 12) -> str:
+    """`a, b or c`, cut where it would get long."""
+    if len(words) > most:
+        return ", ".join(words[:most]) + " …"
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""

@@ -36,7 +36,7 @@ def run(name: str, words: Sequence[str]) -> int:
 
 def module(name: str) -> Command:
     """The module of a command."""
-    found: Command = import_module(f"stoker.cli.{name}")  # type: ignore[assignment]
+    found: Command = import_module(f"stoker.cli.{name}")
     return found
 
 

@@ -168,8 +168,7 @@ class Lexer:
 
 _PLAIN = re.compile(r"[\w./:@%+-]+", re.ASCII)
 _RESERVED = frozenset(
-    ("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select")
-    + ("then", "time", "until", "while")
+    "case coproc do done elif else esac fi for function if in select then time until while".split()  # noqa: SIM905
 )
 _NUMBER_BEFORE_REDIRECTION = re.compile(r"\d*[<>]")
 _OPEN_VARIABLE = re.compile(r"\$\w*$")

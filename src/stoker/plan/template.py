@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     r"|\{(?P<value>[\w-]+)\}"
     r"|\[(?P<option>[\w-]+)\]"
 )
+_OPENERS = {")": "(", "}": "{", "]": "["}
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Flaw:
     token: str
     message: str
     remedy: str
+    last: bool = False  # the last such token of the command, not the first
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ class _Parser:
             remedy = f"put a space before it, or write [[{hole.name}]] for the text itself"
             self._flaw(hole.written, f"{hole.written} sticks to the shell variable before it", remedy)
 
-    def _flaw(self, token: str, message: str, remedy: str) -> None:
-        self._flaws.append(Flaw(token, message, remedy))
+    def _flaw(self, token: str, message: str, remedy: str, last: bool = False) -> None:
+        self._flaws.append(Flaw(token, message, remedy, last))
 
     def finish(self) -> Template:
         if self._lexer.heredoc:
@@ -153,11 +155,8 @@ class _Parser:
             self._flaw("<<", "a here-document cannot stand in a command", remedy)
         closer = self._lexer.unclosed
         if closer:
-            self._flaw(
-                "",
-                f"a quote or bracket is open at the end: {closer} is missing",
-                f"close it, or write \\{closer}",
-            )
+            message = f"a quote or bracket is open at the end: {closer} is missing"
+            self._flaw(_OPENERS.get(closer, closer), message, f"close it, or write \\{closer}", last=True)
         self._check_doubles()
         return Template(tuple(self._pieces), tuple(self._flaws))
 

@@ -109,6 +109,8 @@ class _Loader:
 
     def _commands(self) -> list[_Command]:
         if "template" not in self._entries:
+            if suggest("template", set(self._entries) - {setting.name for setting in SETTINGS}):
+                return []  # it is there, misspelt, and reported
             message = "the study has no 'template'"
             remedy = "say what to run: `template: python train.py --lr {lr}`"
             self._reader.problems.append(Problem(1, 1, message, remedy))
@@ -147,7 +149,8 @@ class _Loader:
         if not template.pieces:
             self._reader.problem(node, f"template.{name}: the command is empty", "write one behind the colon")
         for flaw in template.flaws:
-            self._reader.problem_at_token(node, flaw.token, f"template.{name}: {flaw.message}", flaw.remedy)
+            message = f"template.{name}: {flaw.message}"
+            self._reader.problem_at_token(node, flaw.token, message, flaw.remedy, flaw.last)
         lines = self._reader.source.lines[node.start_mark.line : node.end_mark.line]
         if node.style != "|" and any(line.rstrip().endswith("\\") for line in lines):
             remedy = "delete it: line breaks are joined by themselves"
@@ -182,13 +185,15 @@ def _flaws_of(hole: Hole, sweeps: Sequence[Sweep], params: Parameters) -> list[t
     if name in RESERVED:
         return [(f"{hole.written} would become --{name}", f"write {{{name}}}")] if hole.option else []
     lacking = [sweep for sweep in sweeps if name not in _values(sweep)]
-    if lacking:
+    if lacking and name not in params.flawed:
         known = {param for sweep in sweeps for param in _values(sweep)} | set(RESERVED)
         where = "" if len(lacking) == len(sweeps) else f" in the sweep of line {lacking[0].line}"
-        near = suggest(name, known).replace("?", " ?").strip(" ?")
+        near = suggest(name, known - {name})
         remedy = f"set it under default or in the sweep, or write {escape} for the text itself"
-        return [(f"{hole.written} has no value{where}", f"{near}? Else {remedy}" if near else remedy)]
-    if not hole.option and any(isinstance(value, bool) for sweep in sweeps for value in _values(sweep)[name]):
+        told = f"{hole.written} stands for `--{name} value`, but it" if hole.option else hole.written
+        return [(f"{told} has no value{where}", f"{near} Else {remedy}" if near else remedy)]
+    values = [value for sweep in sweeps for value in _values(sweep).get(name, ())]
+    if not hole.option and any(isinstance(value, bool) for value in values):
         return [
             (
                 f"{hole.written} is true or false, which no command understands",

@@ -18,6 +18,7 @@ __all__ = ["MappingNode", "Node", "ScalarNode", "SequenceNode", "documents", "hi
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SWITCH = re.compile(r"yes|no|on|off", re.IGNORECASE)
+_BEGINS_WITH_BRACKET = re.compile(r"\s*[\w.-]+:\s+([{\[])[\w-]+[}\]]")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 
 
@@ -54,14 +55,19 @@ def scalar(node: ScalarNode) -> Value | None:
         return bool(SafeConstructor().construct_yaml_bool(node))
     if kind == "null":
         return None
-    plain = node.style is None and _NUMBER.fullmatch(raw)
-    return Spelled(raw) if plain and math.isfinite(float(raw)) else raw
+    number = is_plain(node) and _NUMBER.fullmatch(raw)
+    return Spelled(raw) if number and math.isfinite(float(raw)) else raw
+
+
+def is_plain(node: ScalarNode) -> bool:
+    """Whether the text stands without quotes, and not in a block."""
+    return not node.style  # None or "", as the two parsers have it
 
 
 def hint_of(node: ScalarNode) -> str:
     """What may surprise about a value that YAML reads in its own way; mostly nothing."""
     raw, kind = str(node.value), tag(node)
-    if node.style is not None:
+    if not is_plain(node):
         return ""
     if kind == "bool" and _SWITCH.fullmatch(raw):
         return f"{raw} is read as {'true' if scalar(node) else 'false'}"
@@ -94,11 +100,14 @@ def _syntax_problem(source: Source, error: yaml.YAMLError) -> Problem:
         )
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Problem(1, 1, f"not a YAML file: {error}")
-    message, remedy = _explanation(error)
     mark = error.problem_mark
-    lines = source.lines
-    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
-    return Problem(mark.line + 1, mark.column + 1, message, remedy, rest[:1])
+    line = source.lines[mark.line] if mark.line < len(source.lines) else ""
+    begins = _BEGINS_WITH_BRACKET.match(line)
+    if begins and mark.column > begins.start(1) and str(error.problem).startswith("expected"):
+        message = f"a value that begins with {begins[1]} is read as YAML, not as a command"
+        return Problem(mark.line + 1, begins.start(1) + 1, message, _IN_A_BLOCK, begins[1])
+    message, remedy = _explanation(error)
+    return Problem(mark.line + 1, mark.column + 1, message, remedy, line[mark.column : mark.column + 1])
 
 
 _IN_A_BLOCK = "put the command into a block: `train: >` on one line, the command on the next, indented"

@@ -29,6 +29,7 @@ class Parameters:
         self._draws = draws  # where a sweep has no `_trials`
         self._alias_nodes: dict[str, ScalarNode] = {}
         self._used: set[str] = set()  # aliases that something uses
+        self.flawed: set[str] = set()  # parameters that are set, in a way that has a problem
         self.alias: dict[str, dict[str, Group]] = {}
         self.default: dict[str, Value] = {}  # aliases among them already resolved
 
@@ -90,9 +91,15 @@ class Parameters:
             if self._reader.param_name(key_node, "parameter") is None:
                 continue
             choice = self._choice(value_node, name, f"default.{name}")
+            if choice is None:
+                self._note_flaw(name)
             for param, value in choice.sets if choice else ():
                 self.default[param] = value
                 self._check_once(setters, param, name, key_node, "default")
+
+    def _note_flaw(self, name: str) -> None:
+        """Remember what a broken line would have set, so that it is not called missing as well."""
+        self.flawed.update(self.alias_params(name) if name in self.alias else [name])
 
     def _check_once(self, setters: dict[str, str], param: str, name: str, node: Node, where: str) -> None:
         if param in setters:
@@ -110,6 +117,9 @@ class Parameters:
         named = {name: nodes for name, nodes in entries.items() if not name.startswith("_")}
         found = [self._read_axis(name, *nodes, turns) for name, nodes in named.items()]
         axes = tuple(axis for axis in found if axis is not None)
+        for name, axis in zip(named, found, strict=True):
+            if axis is None:
+                self._note_flaw(name)
         self._check_axes(axes, entries, complete=len(axes) == len(found))
         set_here = set(chain.from_iterable(axis.ladder.params for axis in axes))
         asked = meta.get("_cmd")

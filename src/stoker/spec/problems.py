@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from stoker.core.errors import StokerError
 
@@ -30,7 +31,7 @@ class Source:
     name: str
     text: str
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """Its lines, as editors count them."""
         return self.text.split("\n")

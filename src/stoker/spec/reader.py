@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -32,15 +32,24 @@ class Reader:
         """Something that must be mended."""
         self.problems.append(self._at(node, message, remedy))
 
-    def problem_at_token(self, node: Node, token: str, message: str, remedy: str = "") -> None:
-        """The same, at the first occurrence of `token` in the text of the node."""
-        line, column = node.start_mark.line, node.start_mark.column
-        for number in range(line, min(node.end_mark.line + 1, len(self.source.lines))):
-            place = self.source.lines[number].find(token, column if number == line else 0)
-            if token and place >= 0:
-                self.problems.append(Problem(number + 1, place + 1, message, remedy, token))
-                return
-        self.problem(node, message, remedy)
+    def problem_at_token(
+        self, node: Node, token: str, message: str, remedy: str = "", last: bool = False
+    ) -> None:
+        """The same, at the first or last occurrence of `token` in the text of the node."""
+        places = list(self._places(node, token)) if token else []
+        if not places:
+            self.problem(node, message, remedy)
+            return
+        number, place = places[-1 if last else 0]
+        self.problems.append(Problem(number + 1, place + 1, message, remedy, token))
+
+    def _places(self, node: Node, token: str) -> Iterator[tuple[int, int]]:
+        start, end = node.start_mark, node.end_mark
+        for number in range(start.line, min(end.line + 1, len(self.source.lines))):
+            stop = end.column if number == end.line else None
+            for match in re.finditer(re.escape(token), self.source.lines[number][:stop]):
+                if number > start.line or match.start() >= start.column:
+                    yield number, match.start()
 
     def entries(self, node: Node, what: str) -> Entries:
         """The entries of a mapping, merges (`<<`) included; a key given twice is a problem."""
@@ -114,7 +123,9 @@ class Reader:
                 f"rename it, e.g. {name.lstrip('_') or 'x'}",
             )
         elif not _PARAM.fullmatch(name):
-            self.problem(node, f"{what} '{name}': a name has only letters, digits, _ and -", "rename it")
+            self.problem(
+                node, f"{what} '{name}': a name has only letters, digits, _ and -", f"write {_named(name)}"
+            )
         else:
             return name
         return None
@@ -130,6 +141,11 @@ class Reader:
         line = self.source.lines[start.line] if start.line < len(self.source.lines) else ""
         stop = end.column if end.line == start.line else len(line)
         return Problem(start.line + 1, start.column + 1, message, remedy, line[start.column : stop])
+
+
+def _named(name: str) -> str:
+    """A name as near as possible to what was written."""
+    return re.sub(r"[^\w-]+", "-", name).strip("-_") or "another name"
 
 
 def describe_node(node: Node) -> str:

@@ -203,7 +203,7 @@ STAGE = (
 
 SWEEP = (
     Field("_title", TEXT, "A name for the sweep; `-t` selects by it."),
-    Field("_cmd", list_of(TEXT), "Run only these stages.", default="all stages"),
+    Field("_cmd", list_of(TEXT, may_be_empty=False), "Run only these stages.", default="all stages"),
     Field(
         "_trials",
         whole(1),
@@ -215,7 +215,7 @@ SWEEP = (
 SETTINGS = (
     Field(
         "resource",
-        either(list_of(SLOT), "auto"),
+        either(list_of(SLOT, may_be_empty=False), "auto"),
         "The slots of this machine: the GPUs of each. Repeats share a GPU.",
         default="auto",
     ),

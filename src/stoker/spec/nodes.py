@@ -15,8 +15,10 @@ from stoker.spec.problems import Problem, Source, StudyFileError
 
 __all__ = ["MappingNode", "Node", "ScalarNode", "SequenceNode", "documents", "hint_of", "scalar", "tag"]
 
+DEEPEST = 100
+
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SCIENTIFIC = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+")
 _SWITCH = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _BEGINS_WITH_BRACKET = re.compile(r"\s*[\w.-]+:\s+([{\[])[\w-]+[}\]]")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
@@ -25,11 +27,22 @@ _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 def documents(source: Source) -> list[Node]:
     """The root node of each document that is not empty. Raises StudyFileError where the text is no YAML."""
     try:
+        _check_depth(source)
         return [node for node in yaml.compose_all(source.text, Loader=_FAST) if not _is_empty(node)]
     except yaml.YAMLError as error:
         raise StudyFileError(source, [_syntax_problem(source, _explained(source, error))]) from None
-    except RecursionError:
-        raise StudyFileError(source, [Problem(1, 1, "brackets are nested too deeply to read")]) from None
+
+
+def _check_depth(source: Source) -> None:
+    """Refuse what would exhaust the stack of the composer, which calls itself at every level."""
+    depth = 0
+    for event in yaml.parse(source.text, Loader=_FAST):
+        opens = isinstance(event, yaml.CollectionStartEvent)
+        depth += opens - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            mark = event.start_mark
+            message = f"more than {DEEPEST} brackets or levels inside one another"
+            raise StudyFileError(source, [Problem(mark.line + 1, mark.column + 1, message)])
 
 
 def _is_empty(node: Node) -> bool:
@@ -55,7 +68,7 @@ def scalar(node: ScalarNode) -> Value | None:
         return bool(SafeConstructor().construct_yaml_bool(node))
     if kind == "null":
         return None
-    number = is_plain(node) and _NUMBER.fullmatch(raw)
+    number = is_plain(node) and _SCIENTIFIC.fullmatch(raw)
     return Spelled(raw) if number and math.isfinite(float(raw)) else raw
 
 

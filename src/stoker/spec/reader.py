@@ -256,10 +256,12 @@ def parse_duration(raw: str) -> float | None:
 DURATION: Kind[float] = simple("a time such as 90s, 20m or 1h30m", lambda value, raw: parse_duration(raw))
 
 
-def list_of(kind: Kind[T]) -> Kind[tuple[T, ...]]:
+def list_of(kind: Kind[T], may_be_empty: bool = True) -> Kind[tuple[T, ...]]:
     """A list; brackets may be left out for one value."""
 
     def read(reader: Reader, node: Node, what: str) -> tuple[T, ...] | None:
+        if not may_be_empty and not reader.items(node):
+            reader.problem(node, f"{what}: the list is empty", f"it takes {kind.expects}; or delete the line")
         found = [kind.read(reader, item, what) for item in reader.items(node)]
         return tuple(item for item in found if item is not None)
 

@@ -1,0 +1,45 @@
+"""TAB in a real bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.stories.command import STOKER, stoker
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("stoker ch", ["check"]),
+        ("stoker check --li", ["--list"]),
+        ("stoker check -t ", ["first one", "second"]),
+        ("stoker check -c ", ["train", "test"]),
+        ("stoker check -c train te", ["test"]),
+        ("stoker completion z", ["zsh"]),
+        ("stoker nonsense ", []),
+    ],
+)
+def test_bash_offers_what_fits(workplace: Path, line: str, offered: list[str]) -> None:
+    text = "template: {train: run, test: run}\n---\n_title: first one\n---\n_title: second\n"
+    Path("params.yaml").write_text(text, encoding="utf-8")
+    script = f"""
+eval "$(stoker completion bash)"
+COMP_LINE={line!r}
+read -ra COMP_WORDS <<< "$COMP_LINE"
+[[ $COMP_LINE == *' ' ]] && COMP_WORDS+=('')
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_stoker
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    env = {**os.environ, "PATH": f"{Path(STOKER).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env, check=True)
+    assert [found.replace("\\", "") for found in done.stdout.splitlines() if found] == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_every_shell(shell: str) -> None:
+    assert "stoker _complete" in stoker("completion", shell).stdout

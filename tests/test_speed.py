@@ -1,0 +1,53 @@
+"""What must stay instant: starting, helping, and looking at a huge grid. Ratios, never seconds alone."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.stories.command import STOKER
+
+pytestmark = pytest.mark.timing
+
+
+def seconds(*command: str, times: int = 15) -> float:
+    """Median time of a command."""
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def test_help_is_instant() -> None:
+    assert seconds(STOKER, "--help") <= 8 * seconds(sys.executable, "-c", "pass")
+
+
+def test_importing_costs_next_to_nothing() -> None:
+    added = seconds(sys.executable, "-c", "import stoker") - seconds(sys.executable, "-c", "pass")
+    assert added <= 0.030
+
+
+def test_ten_million_trials(workplace: Path) -> None:
+    """Half a second on a quiet machine; here as a multiple of what importing yaml and rich takes."""
+    values = ", ".join(str(value) for value in range(10))
+    axes = "".join(f"p{axis}: [{values}]\n" for axis in range(7))
+    Path("params.yaml").write_text(f"template: run [p0] [p1]\n---\n{axes}---\n{axes}", encoding="utf-8")
+    start = time.perf_counter()
+    with subprocess.Popen([STOKER, "check"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    taken = time.perf_counter() - start
+    assert process.returncode == 0
+    assert "trials     20,000,000, of which 10,000,000 are asked for twice" in output
+    assert taken <= 8 * seconds(sys.executable, "-c", "import yaml, rich.table")
+    assert usage.ru_maxrss <= 100 * 1024

@@ -14,7 +14,7 @@ from stoker.spec.keys import SETTINGS, STAGE, SWEEP
 from stoker.spec.load import load
 from stoker.spec.problems import Source, StudyFileError
 from stoker.spec.ranges import RANGES
-from stoker.spec.reader import Field, GroupKind
+from stoker.spec.reader import Field
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- generated: make docs -->", "<!-- end of the generated part -->"
@@ -30,7 +30,8 @@ def main() -> int:
         new = f"{head}{BEGIN}\n\n{make()}\n{END}{tail}"
         if new != old and "--check" in sys.argv:
             stale.append(page)
-        path.write_text(new, encoding="utf-8") if new != old and "--check" not in sys.argv else None
+        elif new != old:
+            path.write_text(new, encoding="utf-8")
     if stale:
         print(f"not up to date: {', '.join(stale)}; run `make docs`", file=sys.stderr)
     return 1 if stale else 0
@@ -84,7 +85,7 @@ def settings() -> str:
 def _groups(fields: tuple[Field, ...], prefix: str) -> list[tuple[str, tuple[Field, ...]]]:
     found = []
     for field in fields:
-        inner = field.kind.fields if isinstance(field.kind, GroupKind) else ()
+        inner = field.kind.fields
         if inner:
             found += [(prefix + field.name, inner), *_groups(inner, f"{prefix}{field.name}.")]
     return found

@@ -95,7 +95,7 @@ archive: 3
 notify: [desktop]
 engine:
   slurm: [{partition: gpu, time: 4:00:00, gpus: 1, agents: 4, setup: [module load cuda]}, {partition: cpu}]
-  gce: {zones: [us-central1-a], machine: [n1-standard-8], gpu: {type: nvidia-tesla-t4}, spot: prefer, agents: 8}
+  gce: {zones: [us-central1-a], machine: [n1-standard-8], gpu: {type: nvidia-tesla-t4}, spot: prefer}
   ray: {address: auto, gpus: 0.5}
   vertex: {region: us-central1, image: trainer}
 ---

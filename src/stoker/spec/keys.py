@@ -56,43 +56,42 @@ SLOT = simple('GPU indices like 0 or "0,1"', lambda value, raw: slot(raw))
 PATTERN = Kind("a regular expression with one group", _pattern)
 NAME = r"[A-Za-z_]\w*"
 WORD = r"[\w.-]+"
-
-_AGENTS = Field("agents", whole(1), "How many agents to place.", default="1", later=True)
-_SETUP = Field(
-    "setup", list_of(TEXT), "Shell lines to run once on a machine, before its agent starts.", later=True
+MODULE = simple(
+    "a module's name", lambda value, raw: raw if re.fullmatch(rf"{NAME}(\.{NAME})*", raw) else None
 )
-_PROJECT = Field("project", TEXT, "Google Cloud project.", default="that of your credentials", later=True)
-_LABELS = Field("labels", map_of(ANY_TEXT, WORD, "team"), "Labels on every resource.", later=True)
-_ACCOUNT = Field("service_account", TEXT, "The account that the machines act as.", later=True)
-_BUCKET = Field("bucket", TEXT, "Where code, data, records and results travel.", later=True)
+
+_AGENTS = Field("agents", whole(1), "How many agents to place.", default="1")
+_SETUP = Field("setup", list_of(TEXT), "Shell lines to run once on a machine, before its agent starts.")
+_PROJECT = Field("project", TEXT, "Google Cloud project.", default="that of your credentials")
+_LABELS = Field("labels", map_of(ANY_TEXT, WORD, "team"), "Labels on every resource.")
+_ACCOUNT = Field("service_account", TEXT, "The account that the machines act as.")
+_BUCKET = Field("bucket", TEXT, "Where code, data, records and results travel.")
 _GPU = Field(
     "gpu",
     group(
-        Field("type", TEXT, "Accelerator type, such as nvidia-tesla-t4.", required=True, later=True),
-        Field("count", whole(1), "GPUs of each machine.", default="1", later=True),
+        Field("type", TEXT, "Accelerator type, such as nvidia-tesla-t4.", required=True),
+        Field("count", whole(1), "GPUs of each machine.", default="1"),
     ),
     "GPUs of each machine.",
-    later=True,
 )
 
 _FILES = (
-    Field("include", list_of(TEXT), "Patterns of files to mirror.", default="all", later=True),
-    Field("exclude", list_of(TEXT), "Patterns of files to leave out.", default="none", later=True),
-    Field("every", DURATION, "How often to look for changed files.", default="60s", later=True),
+    Field("include", list_of(TEXT), "Patterns of files to mirror.", default="all"),
+    Field("exclude", list_of(TEXT), "Patterns of files to leave out.", default="none"),
+    Field("every", DURATION, "How often to look for changed files.", default="60s"),
 )
 
 _GCE = group(
     _PROJECT,
-    Field("region", TEXT, "Region of the machines.", later=True),
-    Field("zones", list_of(TEXT), "Zones to use, instead of all of the region.", later=True),
-    Field("machine", list_of(TEXT), "Machine type, or several acceptable ones.", later=True),
+    Field("region", TEXT, "Region of the machines."),
+    Field("zones", list_of(TEXT), "Zones to use, instead of all of the region."),
+    Field("machine", list_of(TEXT), "Machine type, or several acceptable ones."),
     _GPU,
     Field(
         "spot",
         one_of("true", "false", "prefer"),
         "Cheap machines that may be taken away; `prefer` falls back.",
         default="true",
-        later=True,
     ),
     _AGENTS,
     Field(
@@ -100,77 +99,70 @@ _GCE = group(
         one_of("group", "instances"),
         "A managed group that recreates lost machines, or plain ones.",
         default="group",
-        later=True,
     ),
-    Field("image", TEXT, "Boot image.", later=True),
-    Field("image_family", TEXT, "Boot image family.", default="a Deep Learning VM", later=True),
-    Field("image_project", TEXT, "Project that owns the image.", later=True),
+    Field("image", TEXT, "Boot image."),
+    Field("image_family", TEXT, "Boot image family.", default="a Deep Learning VM"),
+    Field("image_project", TEXT, "Project that owns the image."),
     Field(
         "disk",
         group(
-            Field("size", whole(10), "Gigabytes.", default="100", later=True),
-            Field("type", TEXT, "Disk type.", default="pd-balanced", later=True),
+            Field("size", whole(10), "Gigabytes.", default="100"),
+            Field("type", TEXT, "Disk type.", default="pd-balanced"),
         ),
         "Boot disk.",
-        later=True,
     ),
     _SETUP,
     Field(
         "code",
         group(
-            Field("include", list_of(TEXT), "Patterns of files to ship.", default="all", later=True),
-            Field("exclude", list_of(TEXT), "Patterns of files to leave out.", later=True),
+            Field("include", list_of(TEXT), "Patterns of files to ship.", default="all"),
+            Field("exclude", list_of(TEXT), "Patterns of files to leave out."),
         ),
         "The code to ship; `.gitignore` and `.stokerignore` are respected.",
-        later=True,
     ),
-    Field("data", list_of(TEXT), "Local paths or gs:// prefixes to put on each machine.", later=True),
-    Field(
-        "secrets", list_of(TEXT), "Local variables or files to hand over through Secret Manager.", later=True
-    ),
-    Field("metadata", map_of(ANY_TEXT, WORD, "startup-note"), "Metadata of each machine.", later=True),
+    Field("data", list_of(TEXT), "Local paths or gs:// prefixes to put on each machine."),
+    Field("secrets", list_of(TEXT), "Local variables or files to hand over through Secret Manager."),
+    Field("metadata", map_of(ANY_TEXT, WORD, "startup-note"), "Metadata of each machine."),
     _ACCOUNT,
-    Field("scopes", list_of(TEXT), "Access scopes of the account.", later=True),
-    Field("network", TEXT, "Network of the machines.", default="default", later=True),
+    Field("scopes", list_of(TEXT), "Access scopes of the account."),
+    Field("network", TEXT, "Network of the machines.", default="default"),
     _LABELS,
     _BUCKET,
-    Field(
-        "keep_failed", FLAG, "Hold a machine whose setup failed, to look at it.", default="false", later=True
-    ),
-    Field("max_hours", number(0), "Longest life of a machine.", default="24", later=True),
+    Field("keep_failed", FLAG, "Hold a machine whose setup failed, to look at it.", default="false"),
+    Field("max_hours", number(0), "Longest life of a machine.", default="24"),
 )
 
 _SLURM = group(
-    Field("partition", TEXT, "Partition.", later=True),
-    Field("account", TEXT, "Account to charge.", later=True),
-    Field("qos", TEXT, "Quality of service.", later=True),
-    Field("time", ANY_TEXT, "Time limit of a job, as sbatch takes it.", later=True),
-    Field("gpus", ANY_TEXT, "GPUs of a job, as sbatch takes them.", later=True),
-    Field("cpus", whole(1), "Cores of a job.", later=True),
-    Field("memory", ANY_TEXT, "Memory of a job, such as 32G.", later=True),
-    Field("constraint", TEXT, "Features a node must have.", later=True),
-    Field("exclude", TEXT, "Nodes to avoid.", later=True),
+    Field("partition", TEXT, "Partition."),
+    Field("account", TEXT, "Account to charge."),
+    Field("qos", TEXT, "Quality of service."),
+    Field("time", ANY_TEXT, "Time limit of a job, as sbatch takes it."),
+    Field("gpus", ANY_TEXT, "GPUs of a job, as sbatch takes them."),
+    Field("cpus", whole(1), "Cores of a job."),
+    Field("memory", ANY_TEXT, "Memory of a job, such as 32G."),
+    Field("constraint", TEXT, "Features a node must have."),
+    Field("exclude", TEXT, "Nodes to avoid."),
     _AGENTS,
     _SETUP,
-    Field("extra", list_of(TEXT), "More #SBATCH options, one a line.", later=True),
-    Field("renew", FLAG, "Submit the next array while trials remain.", default="false", later=True),
+    Field("extra", list_of(TEXT), "More #SBATCH options, one a line."),
+    Field("renew", FLAG, "Submit the next array while trials remain.", default="false"),
 )
 
 _RAY = group(
-    Field("address", TEXT, "Address of the cluster.", default="auto", later=True),
-    Field("gpus", number(0), "GPUs of an agent.", default="1", later=True),
-    Field("cpus", number(0), "Cores of an agent.", default="1", later=True),
+    Field("address", TEXT, "Address of the cluster.", default="auto"),
+    Field("gpus", number(0), "GPUs of an agent.", default="1"),
+    Field("cpus", number(0), "Cores of an agent.", default="1"),
     _AGENTS,
     _SETUP,
 )
 
 _VERTEX = group(
     _PROJECT,
-    Field("region", TEXT, "Region of the jobs.", later=True),
-    Field("machine", TEXT, "Machine type.", later=True),
+    Field("region", TEXT, "Region of the jobs."),
+    Field("machine", TEXT, "Machine type."),
     _GPU,
-    Field("image", TEXT, "Training container.", later=True),
-    Field("spot", FLAG, "Cheap machines that may be taken away.", default="false", later=True),
+    Field("image", TEXT, "Training container."),
+    Field("spot", FLAG, "Cheap machines that may be taken away.", default="false"),
     _AGENTS,
     _ACCOUNT,
     _LABELS,
@@ -178,15 +170,14 @@ _VERTEX = group(
 )
 
 _STOP = group(
-    Field("method", one_of("asha"), "How trials are compared at a rung.", required=True, later=True),
-    Field("step", TEXT, "The progress that counts steps, such as epochs.", required=True, later=True),
-    Field("first", whole(1), "Steps to the first rung.", default="1", later=True),
+    Field("method", one_of("asha"), "How trials are compared at a rung.", required=True),
+    Field("step", TEXT, "The progress that counts steps, such as epochs.", required=True),
+    Field("first", whole(1), "Steps to the first rung.", default="1"),
     Field(
         "factor",
         whole(2),
         "One of this many trials passes a rung; the next rung is this many times further.",
         default="3",
-        later=True,
     ),
 )
 
@@ -254,9 +245,9 @@ SETTINGS = (
     Field(
         "limits",
         group(
-            Field("hours", number(0), "Stop after so many hours.", later=True),
-            Field("cost", number(0), "Stop before so many dollars are spent.", later=True),
-            Field("trials", whole(1), "Run at most so many trials.", later=True),
+            Field("hours", number(0), "Stop after so many hours."),
+            Field("cost", number(0), "Stop before so many dollars are spent."),
+            Field("trials", whole(1), "Run at most so many trials."),
         ),
         "Where to stop, whatever is left.",
         later=True,
@@ -266,12 +257,7 @@ SETTINGS = (
     ),
     Field(
         "preload",
-        list_of(
-            simple(
-                "a module's name",
-                lambda value, raw: raw if re.fullmatch(rf"{NAME}(\.{NAME})*", raw) else None,
-            )
-        ),
+        list_of(MODULE),
         "Modules to import once a slot, so that trials of Python scripts start warm.",
         later=True,
     ),
@@ -288,10 +274,10 @@ SETTINGS = (
     Field(
         "engine",
         group(
-            Field("slurm", list_of(_SLURM), "Slurm: one shape of job, or a list of shapes.", later=True),
-            Field("gce", _GCE, "Google Compute Engine.", later=True),
-            Field("ray", _RAY, "A Ray cluster.", later=True),
-            Field("vertex", _VERTEX, "Vertex AI.", later=True),
+            Field("slurm", list_of(_SLURM), "Slurm: one shape of job, or a list of shapes."),
+            Field("gce", _GCE, "Google Compute Engine."),
+            Field("ray", _RAY, "A Ray cluster."),
+            Field("vertex", _VERTEX, "Vertex AI."),
         ),
         "Settings of the places to run, one section each.",
         later=True,

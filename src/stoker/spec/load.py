@@ -17,7 +17,7 @@ from stoker.spec.keys import SETTINGS, STAGE
 from stoker.spec.nodes import MappingNode, Node, ScalarNode, documents
 from stoker.spec.parameters import Parameters
 from stoker.spec.problems import Problem, Source, StudyFileError, listing, suggest
-from stoker.spec.reader import Entries, Field, GroupKind, Reader, describe_node, group
+from stoker.spec.reader import Entries, Field, Reader, describe_node, group
 from stoker.spec.study import Stage, Study
 
 DEFAULT_FILE = "params.yaml"
@@ -234,7 +234,7 @@ def _waiting(fields: Sequence[Field], found: object, prefix: str) -> list[str]:
             continue
         if setting.later:
             names.append(prefix + setting.name)
-        elif isinstance(setting.kind, GroupKind):
+        else:
             names += _waiting(setting.kind.fields, found[setting.name], f"{setting.name}.")
     return names
 

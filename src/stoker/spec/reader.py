@@ -173,6 +173,7 @@ class Kind(Generic[T_co]):
 
     expects: str
     read: Callable[[Reader, Node, str], T_co | None]
+    fields: tuple[Field, ...] = ()  # of a mapping with fixed keys, or of a list of such
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def list_of(kind: Kind[T], may_be_empty: bool = True) -> Kind[tuple[T, ...]]:
         found = [kind.read(reader, item, what) for item in reader.items(node)]
         return tuple(item for item in found if item is not None)
 
-    return Kind(f"{kind.expects}, or a list", read)
+    return Kind(f"{kind.expects}, or a list", read, kind.fields)
 
 
 def map_of(kind: Kind[T], names: str, example: str) -> Kind[dict[str, T]]:
@@ -304,14 +305,7 @@ def group(*fields: Field) -> Kind[dict[str, object]]:
                     reader.problem(node, f"{what}: '{field.name}' is missing", f"it is {field.kind.expects}")
         return {key: value for key, value in found.items() if value is not None}
 
-    return GroupKind("a mapping", read, fields)
-
-
-@dataclass(frozen=True)
-class GroupKind(Kind[dict[str, object]]):
-    """A group that can be asked for its fields, to document them."""
-
-    fields: tuple[Field, ...] = ()
+    return Kind("a mapping", read, fields)
 
 
 def either(first: Kind[object], word: str) -> Kind[object]:

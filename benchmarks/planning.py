@@ -47,9 +47,8 @@ def main() -> None:
     each = (time.perf_counter() - start) / 1000
     print(f"a grid of {size:,} trials")
     print(f"  list them all   {listed[0]:8.3f} s  {listed[1]:8.1f} MB")
-    print(
-        f"  plan, last one  {planned[0]:8.3f} s  {planned[1]:8.1f} MB   ({listed[0] / planned[0]:.0f} × faster)"
-    )
+    print(f"  plan, last one  {planned[0]:8.3f} s  {planned[1]:8.1f} MB")
+    print(f"  planning is {listed[0] / planned[0]:.0f} × faster")
     print(f"  one trial with name, duplicates and collisions decided: {each * 1e6:.0f} µs")
 
 

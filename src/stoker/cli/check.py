@@ -168,20 +168,26 @@ def _table(sweeps: tuple[Sweep, ...], duplicates: list[int | None]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    numbers = ("line", "trials", "again")
+    rows = [_row(place, *pair) for place, pair in enumerate(zip(sweeps, duplicates, strict=True), 1)]
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for heading in ("sweep", "line", "trials", "again", "stages", "varies"):
-        table.add_column(heading, justify="right" if heading in ("line", "trials", "again") else "left")
-    for place, (sweep, doubled) in enumerate(zip(sweeps, duplicates, strict=True), 1):
-        row = (
-            printable(sweep.title or f"sweep {place}") if sweep.axes else "defaults",
-            str(sweep.line or 1),
-            f"{sweep.size:,}",
-            "?" if doubled is None else f"{doubled:,}" if doubled else "",
-            " ".join(sweep.stages),
-            ", ".join(f"{axis.name} {_axis_text(axis)}" for axis in sweep.axes) or "nothing",
-        )
-        table.add_row(*(Text(cell) for cell in row))
+    shown = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+    for heading in shown:
+        table.add_column(heading, justify="right" if heading in numbers else "left")
+    for row in rows:
+        table.add_row(*(Text(row[heading]) for heading in shown))
     return table
+
+
+def _row(place: int, sweep: Sweep, doubled: int | None) -> dict[str, str]:
+    return {
+        "sweep": printable(sweep.title or (f"sweep {place}" if sweep.axes else "defaults")),
+        "line": str(sweep.line or 1),
+        "trials": f"{sweep.size:,}",
+        "again": "?" if doubled is None else f"{doubled:,}" if doubled else "",
+        "stages": " ".join(sweep.stages),
+        "varies": ", ".join(f"{axis.name} {_axis_text(axis)}" for axis in sweep.axes) or "nothing",
+    }
 
 
 def _axis_text(axis: Axis) -> str:

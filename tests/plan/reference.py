@@ -74,9 +74,9 @@ def draw(name: str, series: Series, count: int, seed: int) -> list[Any]:
     """The first `count` values of a series."""
     kind, args = series.kind, series.args
     if kind == "step":
-        return [options.step(name, *args, count).number(turn) for turn in range(count)]
+        return [options.step(name, args[0], args[1], count).number(turn) for turn in range(count)]
     if kind == "multiple":
-        return [options.multiple(name, *args, count).number(turn) for turn in range(count)]
+        return [options.multiple(name, args[0], args[1], count).number(turn) for turn in range(count)]
     if kind == "list":
         return [args[turn % len(args)] for turn in range(count)]
     if kind == "int_uniform":

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.core.values import Spelled
+from stoker.core.values import Spelled, Value
 from stoker.plan.template import parse
 
-PARAMS = {"p": "v", "lr": Spelled("1e-3"), "n": -1, "on": True, "off": False, "early-stop": True, "f": 0.1}
+PARAMS: dict[str, Value] = {
+    "p": "v",
+    "lr": Spelled("1e-3"),
+    "n": -1,
+    "on": True,
+    "off": False,
+    "early-stop": True,
+    "f": 0.1,
+}
 
 
 @pytest.mark.parametrize(

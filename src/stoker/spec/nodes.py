@@ -103,24 +103,24 @@ def _explained(source: Source, error: yaml.YAMLError) -> yaml.YAMLError:
 
 def _syntax_problem(source: Source, error: yaml.YAMLError) -> Problem:
     if isinstance(error, yaml.reader.ReaderError):
-        before = source.text[: error.position]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        return Problem(
-            line,
-            column,
-            f"the character U+{int(error.character):04X} cannot stand in a YAML file",
-            "delete it",
-        )
+        return _bad_character(source, error)
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Problem(1, 1, f"not a YAML file: {error}")
     mark = error.problem_mark
-    line = source.lines[mark.line] if mark.line < len(source.lines) else ""
-    begins = _BEGINS_WITH_BRACKET.match(line)
+    text = source.lines[mark.line] if mark.line < len(source.lines) else ""
+    begins = _BEGINS_WITH_BRACKET.match(text)
     if begins and mark.column > begins.start(1) and str(error.problem).startswith("expected"):
         message = f"a value that begins with {begins[1]} is read as YAML, not as a command"
         return Problem(mark.line + 1, begins.start(1) + 1, message, _IN_A_BLOCK, begins[1])
     message, remedy = _explanation(error)
-    return Problem(mark.line + 1, mark.column + 1, message, remedy, line[mark.column : mark.column + 1])
+    return Problem(mark.line + 1, mark.column + 1, message, remedy, text[mark.column : mark.column + 1])
+
+
+def _bad_character(source: Source, error: yaml.reader.ReaderError) -> Problem:
+    before = source.text[: error.position]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    message = f"the character U+{int(error.character):04X} cannot stand in a YAML file"
+    return Problem(line, column, message, "delete it")
 
 
 _IN_A_BLOCK = "put the command into a block: `train: >` on one line, the command on the next, indented"

@@ -26,7 +26,7 @@ format: $(READY)
 docs: $(READY)  ## write the generated parts of docs/
 	$(BIN)/python scripts/make_docs.py
 
-bench: $(READY)  ## the figures of docs/benchmarks.md
+bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .venv-peers
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
 

@@ -5,6 +5,7 @@ With --check, write nothing and fail if a page is not what it would write.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from stoker.spec.ranges import RANGES
 from stoker.spec.reader import Field
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+os.environ["COLUMNS"] = "101"  # the width of the help texts
 BEGIN, END = "<!-- generated: make docs -->", "<!-- end of the generated part -->"
 
 
@@ -77,9 +79,18 @@ def settings() -> str:
         _table("Keys of a stage in its long form", STAGE, ""),
         _table("Keys of a sweep", SWEEP, ""),
         ranges,
-        *(_table(f"Keys of `{name}`", fields, "") for name, fields in _groups(SETTINGS, "")),
+        *(
+            _table(f"Keys of `{name}`", fields, "")
+            for name, fields in _groups(SETTINGS, "")
+            if "engine" not in name
+        ),
     ]
     return "\n".join(tables)
+
+
+def engines() -> str:
+    groups = _groups(SETTINGS, "")
+    return "\n".join(_table(f"`{name}`", fields, "") for name, fields in groups if name.startswith("engine."))
 
 
 def _groups(fields: tuple[Field, ...], prefix: str) -> list[tuple[str, tuple[Field, ...]]]:
@@ -100,7 +111,12 @@ def _table(title: str, fields: tuple[Field, ...], note: str) -> str:
     return f"### {title}\n\n| key | is | default | meaning |\n| --- | --- | --- | --- |\n{rows}\n{note}"
 
 
-PAGES = {"mistakes.md": mistakes, "cli.md": commands, "study-file.md": settings}
+PAGES = {
+    "mistakes.md": mistakes,
+    "cli.md": commands,
+    "study-file.md": settings,
+    "engine-settings.md": engines,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

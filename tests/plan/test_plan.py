@@ -113,5 +113,7 @@ dim: {list: [512, 512, 512]}
 seed: [1, 2, 3]
 """
     plan = plan_of(text)
-    wanted = [sum(trial.same_as is not None for trial in plan if trial.sweep == sweep) for sweep in range(3)]
+    wanted = [
+        sum(trial.same_as is not None for trial in plan if trial.sweep.place == sweep) for sweep in range(3)
+    ]
     assert plan.duplicates() == wanted == [0, 2, 12]

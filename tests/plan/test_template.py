@@ -25,6 +25,13 @@ PARAMS: dict[str, Value] = {
         ("run [on] [off] [early-stop]", "run --on --early-stop"),
         ("run [off] x", "run x"),
         ("[off] run", "run"),
+        ("[off] [off] run [off] [off]", "run"),
+        ("run {n} [off]>log", "run -1 >log"),
+        ("run {n}[off]>log", "run '-1'>log"),
+        ("run [off]{p}", "run v"),
+        ("run a\\ [off] b", "run a\\  b"),
+        ("run {p}{p}", "run 'v''v'"),
+        ("run \\${p}", "run \\$'v'"),
         ("run {{p}} [[p]] {{{p}}}", "run {p} [p] {{p}}"),
         ('run "{note: {p}}" {a,b} {1..3} [ -f x ]', 'run "{note: v}" {a,b} {1..3} [ -f x ]'),
         ("run ${HOME} ${{p}} $HOME", "run ${HOME} ${p} $HOME"),
@@ -34,7 +41,6 @@ PARAMS: dict[str, Value] = {
         ("run 'a \\\\\n b'", "run 'a \\\\ b'"),
         ("find . -exec ls {} \\;", "find . -exec ls {} \\;"),
         ("for i in 1 2; do run $i {p}; done", "for i in 1 2; do run $i v; done"),
-        ("run {p} # done", "run v # done"),
     ],
 )
 def test_rendering(template: str, command: str) -> None:
@@ -54,7 +60,13 @@ def test_rendering(template: str, command: str) -> None:
         ("echo $[{n}+1]", "inside ((…))"),
         ("echo ${x:-{p}}", "inside ${…}"),
         ("echo $'{p}'", "inside $'…'"),
-        ("run # {p}", "behind a #"),
+        ("run # {p}", "this comment hides"),
+        ("run {p} # done", "this comment hides"),
+        ("[[ {n} -gt 3 ]] && run", "inside [[ … ]]"),
+        ("arr[{n}]=1", "inside name[…]"),
+        ("run $[a[1]+{n}]", "inside ((…))"),
+        ("run $(x=({p}); run)", "too intricate"),
+        ("run $${p}", "sticks to the shell variable"),
         ("run \\{p}", "backslash before {p}"),
         ('run "\\{p}"', "backslash before {p}"),
         ("run $x[p]", "sticks to the shell variable"),
@@ -73,7 +85,15 @@ def test_refusals(template: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["cat <<< {p}", "echo $((1 << 2)) {p}", "echo 'a << b' {p}", "x=1 # it's fine"]
+    "template",
+    [
+        "cat <<< {p}",
+        "echo $((1 << 2)) {p}",
+        "echo 'a << b' {p}",
+        "[[ -f x ]] && run {p}",
+        "run \\${p}",
+        "x=(a {p})",
+    ],
 )
 def test_what_only_looks_wrong_is_accepted(template: str) -> None:
     assert parse(template).flaws == ()

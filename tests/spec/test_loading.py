@@ -118,6 +118,54 @@ def test_every_setting_is_read() -> None:
     assert "search.stop" in study.waiting
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "template: run\n---\n_trials: 1\nx: {step: [0, 5]}\n",
+        f"template: run\ndefault: {{x: 0x{'F' * 5000}}}\n",
+        "template: run\ndefault: {x: !!bool maybe, y: !!int '', z: !!float ''}\n",
+        "template: run\ndefault: {x: 1.0e+400}\n",
+        "template: run\nmetrics: {a: '([[a])'}\n",
+        "template: run\n---\n" + "a0: &a0 {uniform: [1, 2]}\n_trials: 3\n",
+        f"template: python {'x' * 400_000} {{p}}\ndefault: {{p: 1}}\n",
+        "\ufefftemplate: run\r\n---\r\na: 1\r\n",
+    ],
+)
+def test_what_is_odd_but_fine_is_accepted(text: str) -> None:
+    assert read(text.removeprefix("\ufeff")).sweeps[0].size >= 1
+
+
+def test_the_place_is_that_of_the_guilty_token() -> None:
+    text = "template: >\n  run {x} {{y}}\n  `run {x}` {y}\ndefault: {x: 1}\n"
+    assert [(problem.line, problem.column) for problem in problems(text)] == [(3, 8), (3, 13)]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("template: |\n  conda activate x\n  python train.py\n", "joined into one command"),
+        ("template: run {p}\ndefault: {p: 0.1, q: 0.1 0.01}\n", "is one text"),
+        ("template: run {p}\ndefault: {p: ~/data}\n", "not expanded"),
+        ("template: run {p}\ndefault: {p: $HOME/x}\n", "not expanded"),
+    ],
+)
+def test_likely_mistakes_get_a_hint(text: str, hint: str) -> None:
+    (found,) = read(text).hints
+    assert hint in found.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "template: |\n  run {p} &&\n  more |\n  less\n  -x\n  [p]\ndefault: {p: 1}\n",
+        "template: run [p]\ndefault: {p: no}\n",
+        "template: run {p}\ndefault: {p: '1, 2'}\n",
+    ],
+)
+def test_what_is_meant_gets_none(text: str) -> None:
+    assert read(text.replace("{p} ", "")).hints == ()
+
+
 def test_one_stage_needs_no_name() -> None:
     assert [stage.name for stage in read("template: python train.py\n").stages] == ["train"]
 
@@ -146,7 +194,13 @@ def test_empty_documents_are_no_sweeps() -> None:
 
 def test_all_problems_come_at_once_in_order() -> None:
     found = problems("template: run {x}\nretri: 1\nretry: no\n---\nlr: {uniform: [3, 1]}\n_trials: 0\n")
-    assert [(problem.line, problem.column) for problem in found] == [(1, 15), (2, 1), (3, 8), (5, 5), (6, 10)]
+    assert [(problem.line, problem.column) for problem in found] == [
+        (1, 15),
+        (2, 1),
+        (3, 8),
+        (5, 15),
+        (6, 10),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +252,19 @@ def test_all_problems_come_at_once_in_order() -> None:
         "a: *b\n",
         "a: @b\n",
         'a: "\\q"\n',
+        "template: run\n---\n_trials: 1e300\nx: {uniform: [1, 2]}\n",
+        f"template: run\n---\n_trials: {'9' * 400}\nx: {{step: [1, 2]}}\n",
+        f"template: run\nlimits: {{hours: {'9' * 400}}}\n",
+        "template: run\nwarm: !!bool maybe\n",
+        "template: run\n---\n_trials: 3\nx: {normal: [1.0e+300, 1.0e-300]}\n",
+        "template: run\n---\n_trials: 3\nx: {normal: [0, 1.7e+308]}\n",
+        "template: run\n---\n_trials: 3\nx: {uniform: [-1.7e+308, 1.7e+308]}\n",
+        "template: run\nmetrics: {a: '(x{99999999999999})'}\n",
+        f"template: run\nmetrics: {{a: '{'(' * 3000}{')' * 3000}'}}\n",
+        "template: {a: ~, b: null}\n",
+        "template: {x}\n",
+        "template: run\n---\na0: &a0 {}\n"
+        + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 60)),
         "[" * 200_000,
         "- " * 200_000,
     ],

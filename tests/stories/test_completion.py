@@ -16,7 +16,7 @@ from tests.stories.command import STOKER, stoker
     [
         ("stoker ch", ["check"]),
         ("stoker check --li", ["--list"]),
-        ("stoker check -t ", ["first one", "second"]),
+        ("stoker check -t ", ["first one", "$(touch pwned)", "*"]),
         ("stoker check -c ", ["train", "test"]),
         ("stoker check -c train te", ["test"]),
         ("stoker completion z", ["zsh"]),
@@ -24,7 +24,8 @@ from tests.stories.command import STOKER, stoker
     ],
 )
 def test_bash_offers_what_fits(workplace: Path, line: str, offered: list[str]) -> None:
-    text = "template: {train: run, test: run}\n---\n_title: first one\n---\n_title: second\n"
+    titles = ["first one", "$(touch pwned)", "'*'"]
+    text = "template: {train: run, test: run}\n" + "".join(f"---\n_title: {title}\n" for title in titles)
     Path("params.yaml").write_text(text, encoding="utf-8")
     script = f"""
 eval "$(stoker completion bash)"
@@ -38,6 +39,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     env = {**os.environ, "PATH": f"{Path(STOKER).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env, check=True)
     assert [found.replace("\\", "") for found in done.stdout.splitlines() if found] == offered
+    assert [path.name for path in workplace.iterdir()] == ["params.yaml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -63,7 +63,7 @@ def test_what_check_tells(workplace: Path) -> None:
     output = stoker("check").stdout
     for expected in (
         "norms",
-        "trials     5, of which 1 are asked for twice and run once",
+        "trials     4 (5 asked for, 1 of them repeats)",
         "slots      2: GPU 0 · GPUs 1,2",
         "orphans    seed",
         "not yet    retry",
@@ -77,15 +77,15 @@ def test_check_lists_every_trial(workplace: Path) -> None:
     write(GOOD)
     lines = stoker("check", "--list").stdout.splitlines()
     assert lines == [
-        "1  output/Norm_new-Lr_0.1  train test",
-        "2  output/Norm_new-Lr_1e-3  train test",
-        "3  output/Norm_batch-Lr_0.1  train test",
+        "1  output/Norm_new-Lr_0.1     train test",
+        "2  output/Norm_new-Lr_1e-3    train test",
+        "3  output/Norm_batch-Lr_0.1   train test",
         "4  output/Norm_batch-Lr_1e-3  train test",
-        "5  output/Norm_new-Lr_0.1  same as 1",
+        "5  output/Norm_new-Lr_0.1     same as 1",
     ]
     assert (
         stoker("check", "--list", "-o", "runs", "-t", "again", "-c", "test").stdout
-        == "1  runs/Norm_new  test\n"
+        == "5  runs/Norm_new  test\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_problems_for_people_and_for_programs(workplace: Path) -> None:
     [
         (
             ["check", "none.yaml"],
-            "cannot read none.yaml: No such file or directory; `stoker init` writes one",
+            "there is no file none.yaml; `stoker init` writes one",
         ),
         (["check", "."], "cannot read .: Is a directory"),
         (["check", "params.yaml", "-y", "params.yaml"], "given twice"),
@@ -130,6 +130,10 @@ def test_problems_for_people_and_for_programs(workplace: Path) -> None:
         (["check", "-r", "gpu"], "-r 'gpu': expected GPU indices"),
         (["check", "--sample", "0"], "expected a number above 0"),
         (["check", "--lsit"], "--lsit; did you mean '--list'?"),
+        (["check", "parms.yaml"], "there is no file parms.yaml; did you mean 'params.yaml'?"),
+        (["check", "-t", "norms", "params.yaml"], "put the file before -t"),
+        (["params.yaml"], "did you mean `stoker check params.yaml`?"),
+        (["check", ""], "the name of the study file is empty"),
         (["chekc"], "there is no command 'chekc'; did you mean 'check'?"),
         (["completion", "tcsh"], "tcsh"),
     ],
@@ -155,6 +159,50 @@ def test_a_directory_that_belongs_to_others_is_not_taken(workplace: Path) -> Non
     names = [line.split()[1] for line in stoker("check", "--list").stdout.splitlines()]
     assert names[0] == str(mine)
     assert names[2] == f"{other}-{digest({'norm': 'batch', 'lr': 0.1, 'seed': 0})}"
+
+
+def test_a_command_that_bash_cannot_read(workplace: Path) -> None:
+    write("template:\n  train: for i in 1 2; do python train.py\n")
+    done = stoker("check")
+    assert done.returncode == 2
+    assert done.stderr.startswith("stoker: params.yaml:2: template.train: bash cannot read it: syntax error")
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "&-"])
+def test_an_output_that_cannot_be_written(workplace: Path, target: str) -> None:
+    write(GOOD)
+    done = subprocess.run(
+        ["bash", "-c", f"'{STOKER}' check --list >{target}"], capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+    if target == "/dev/full":
+        assert (done.returncode, done.stderr) == (1, "stoker: No space left on device\n")
+
+
+def test_a_terminal_that_knows_only_ascii(workplace: Path) -> None:
+    write(GOOD)
+    done = stoker("check", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_output_directory_that_cannot_be_used(workplace: Path) -> None:
+    write(GOOD)
+    done = stoker("check", "-o", "x" * 300)
+    assert done.returncode == 2
+    assert "File name too long" in done.stderr
+    os.mkfifo("fifo")
+    Path("output/Norm_new-Lr_0.1").mkdir(parents=True)
+    os.mkfifo("output/Norm_new-Lr_0.1/param")
+    assert "Norm_new-Lr_0.1-" in stoker("check", "--list").stdout
+
+
+def test_more_trials_than_can_be_counted(workplace: Path) -> None:
+    write(
+        "template: run\n---\n" + "".join(f"p{axis}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n" for axis in range(30))
+    )
+    assert f"trials     {10**30:,}" in stoker("check").stdout
+    assert len(stoker("check", "--list", "--sample", "2").stdout.splitlines()) == 2
 
 
 def test_help_and_version() -> None:

@@ -27,6 +27,7 @@ BUG = 70  # EX_SOFTWARE
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 something failed, 2 bad input, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _prepare_output()
     try:
         code = _dispatch(words)
         sys.stdout.flush()
@@ -36,9 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except SystemExit as asked:  # argparse, after --help
+        return int(asked.code or 0)
     except Exception as error:  # the edge of the program: no user sees a traceback
         return _report(error)
     return code
+
+
+def _prepare_output() -> None:
+    """Never fail for a character that the terminal cannot show, nor for an output that is closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  (pathlib is slow to import)
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _dispatch(words: list[str]) -> int:
@@ -70,6 +83,9 @@ def _report(error: Exception) -> int:
         from stoker.cli.frame import report
 
         return report(error)
+    if isinstance(error, OSError):
+        sys.stderr.write(f"stoker: {error.strerror}{f': {error.filename}' if error.filename else ''}\n")
+        return 1
     sys.stderr.write(f"stoker: this is a bug in Stoker: {type(error).__name__}: {error}\n")
     sys.stderr.write("stoker: run it again with STOKER_DEBUG=1 and report what you see\n")
     return BUG

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from stoker.cli.study_options import Chosen, add_study_options, choose
-from stoker.core.values import Value
+from stoker.core.errors import UsageError
+from stoker.core.values import Value, text
 from stoker.plan.sweep import Axis, Order, Sweep
 from stoker.plan.trials import Trial
-from stoker.spec.problems import Problem, StudyFileError, describe, printable
+from stoker.spec.problems import Problem, StudyFileError, describe, printable, suggest
+from stoker.spec.study import Stage
 
 EXAMPLES = """\
   stoker check                         what params.yaml would run
@@ -27,12 +33,15 @@ EXAMPLES = """\
   stoker check --json                  the same for programs
 """
 
+ALIGNED = 2_000
+"""So many trials are listed in columns; more than that one by one, as they are computed."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker check`."""
     add_study_options(parser)
-    parser.add_argument("-l", "--list", action="store_true", help="list every trial, one a line")
-    parser.add_argument("--json", action="store_true", help="print JSON; with --list, one object a line")
+    parser.add_argument("-l", "--list", action="store_true", help="list every trial, one per line")
+    parser.add_argument("--json", action="store_true", help="print JSON; with --list, one object per line")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,6 +54,10 @@ def run(options: argparse.Namespace) -> int:
         problems = [_problem_json(error.source.name, problem) for problem in error.problems]
         _print_json({"valid": False, "problems": problems})
         return error.exit_code
+    for stage, told in _unreadable(chosen):
+        raise UsageError(
+            f"{chosen.study.source.name}:{stage.line}: template.{stage.name}: bash cannot read it: {told}"
+        )
     if options.list:
         _print_trials(chosen, as_json=options.json)
     elif options.json:
@@ -54,11 +67,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _unreadable(chosen: Chosen) -> Iterator[tuple[Stage, str]]:
+    """Stages whose command is no bash, and what bash says about it; nothing where there is no bash."""
+    bash, commands = shutil.which("bash"), _commands(chosen, next(chosen.trials))
+    for stage in chosen.study.stages:
+        if bash and stage.name in commands:
+            read = [bash, "-n", "-c", commands[stage.name]]
+            done = subprocess.run(read, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
+            if done.returncode != 0:
+                yield stage, re.sub(r"^.*?line \d+: ", "", done.stderr.partition("\n")[0])
+
+
 # The plan as data
-
-
-def _trials(chosen: Chosen) -> Iterator[Trial]:
-    return (chosen.plan.trial(index) for index in chosen.indices)
 
 
 def _commands(chosen: Chosen, trial: Trial) -> dict[str, str]:
@@ -77,14 +97,20 @@ def _commands(chosen: Chosen, trial: Trial) -> dict[str, str]:
 def _trial_json(chosen: Chosen, trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
-        "sweep": trial.sweep + 1,
+        "sweep": trial.sweep.place + 1,
+        "title": trial.sweep.title,
         "name": trial.name,
         "output": f"{chosen.output}/{trial.name}",
-        "params": trial.params,
+        "params": {name: _json_value(value) for name, value in trial.params.items()},
         "stages": trial.stages,
         "same_as": trial.same_as,
         "commands": _commands(chosen, trial),
     }
+
+
+def _json_value(value: Value) -> Value:
+    """JSON has no numbers for infinity and the like."""
+    return text(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _summary(chosen: Chosen) -> dict[str, Any]:
@@ -101,7 +127,10 @@ def _summary(chosen: Chosen) -> dict[str, Any]:
                 "trials": sweep.size,
                 "duplicates": doubled,
                 "stages": sweep.stages,
-                "keys": {axis.name: _axis_text(axis) for axis in sweep.axes},
+                "keys": {
+                    axis.name: {"order": axis.order.name.lower(), "size": axis.ladder.size}
+                    for axis in sweep.axes
+                },
             }
             for sweep, doubled in zip(chosen.sweeps, duplicates, strict=True)
         ],
@@ -109,7 +138,7 @@ def _summary(chosen: Chosen) -> dict[str, Any]:
         "slots": chosen.slots or "auto",
         "waiting": chosen.study.waiting,
         "hints": [_problem_json(chosen.study.source.name, hint) for hint in chosen.study.hints],
-        "first": _trial_json(chosen, chosen.plan.trial(chosen.indices[0])),
+        "first": _trial_json(chosen, next(chosen.trials)),
     }
 
 
@@ -132,43 +161,51 @@ def _print_json(data: dict[str, Any]) -> None:
 
 
 def _print_trials(chosen: Chosen, as_json: bool) -> None:
-    width = len(str(chosen.plan.size))
-    for trial in _trials(chosen):
-        if as_json:
-            line = json.dumps(_trial_json(chosen, trial), ensure_ascii=False)
-        else:
-            end = f"same as {trial.same_as}" if trial.same_as else " ".join(trial.stages)
-            line = f"{trial.number:>{width}}  {printable(f'{chosen.output}/{trial.name}')}  {end}"
-        sys.stdout.write(line + "\n")
+    if as_json:
+        for trial in chosen.trials:
+            sys.stdout.write(json.dumps(_trial_json(chosen, trial), ensure_ascii=False) + "\n")
+        return
+    trials = list(chosen.trials) if chosen.count <= ALIGNED else chosen.trials
+    widest = max(len(trial.name) for trial in trials) if isinstance(trials, list) else 0
+    for trial in trials:
+        end = f"same as {trial.same_as}" if trial.same_as else " ".join(trial.stages)
+        name = f"{chosen.output}/{printable(trial.name):<{widest}}"
+        sys.stdout.write(f"{trial.number:>{len(str(chosen.plan.size))}}  {name}  {end}\n")
 
 
 def _show(chosen: Chosen) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    from stoker.cli.display import console as make_console
+
+    console = make_console()
     study, duplicates = chosen.study, chosen.plan.duplicates()
     console.print(Text.assemble((printable(study.source.name), "bold"), (" is valid", "green")))
     console.print()
-    console.print(_table(chosen.sweeps, duplicates))
+    with console.capture() as drawn:
+        console.print(_table(chosen.sweeps, duplicates))
+    for line in drawn.get().splitlines():
+        console.print(Text.from_ansi(line.rstrip()))
     console.print()
     for label, line in _facts(chosen, duplicates):
         console.print(Text.assemble((f"{label:<11}", "bold"), line))
-    trial = chosen.plan.trial(chosen.indices[0])
+    trial = next(chosen.trials)
     console.print()
-    console.print(Text.assemble(("first trial", "bold"), f"  {printable(f'{chosen.output}/{trial.name}')}"))
+    label = "first trial" if chosen.sample is None else f"trial {trial.number:<5}"
+    console.print(Text.assemble((label, "bold"), f"  {printable(f'{chosen.output}/{trial.name}')}"))
     for stage, command in _commands(chosen, trial).items():
         console.print(Text.assemble((f"  {stage:<9}", "cyan"), printable(command)))
     for hint in study.hints:
         console.print()
-        console.print(Text(f"hint: {describe(study.source, hint)}", "yellow"))
+        told = describe(study.source, hint, console.width)
+        console.print(Text.assemble(("hint: ", "yellow"), told))
 
 
 def _table(sweeps: tuple[Sweep, ...], duplicates: list[int | None]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    numbers = ("line", "trials", "again")
+    numbers = ("line", "trials", "repeats")
     rows = [_row(place, *pair) for place, pair in enumerate(zip(sweeps, duplicates, strict=True), 1)]
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     shown = [heading for heading in rows[0] if any(row[heading] for row in rows)]
@@ -184,9 +221,9 @@ def _row(place: int, sweep: Sweep, doubled: int | None) -> dict[str, str]:
         "sweep": printable(sweep.title or (f"sweep {place}" if sweep.axes else "defaults")),
         "line": str(sweep.line or 1),
         "trials": f"{sweep.size:,}",
-        "again": "?" if doubled is None else f"{doubled:,}" if doubled else "",
+        "repeats": "?" if doubled is None else f"{doubled:,}" if doubled else "",
         "stages": " ".join(sweep.stages),
-        "varies": ", ".join(f"{axis.name} {_axis_text(axis)}" for axis in sweep.axes) or "nothing",
+        "varies": ", ".join(f"{axis.name}\xa0{_axis_text(axis)}" for axis in sweep.axes) or "nothing",
     }
 
 
@@ -195,27 +232,31 @@ def _axis_text(axis: Axis) -> str:
     if axis.order is Order.DRAW:
         return "drawn"
     if axis.order is Order.SEQUENCE:
-        return "in turn"
-    return f"×{size}" if size > 1 else f"= {printable(axis.ladder.choice(0).part)}"
+        return "in\xa0turn"
+    return f"×{size}" if size > 1 else f"=\xa0{printable(axis.ladder.choice(0).part)}"
 
 
 def _facts(chosen: Chosen, duplicates: list[int | None]) -> Iterator[tuple[str, str]]:
     size = chosen.plan.size
     again = sum(doubled or 0 for doubled in duplicates)
-    skipped = f", of which {again:,} are asked for twice and run once" if again else ""
-    yield "trials", f"{size:,}{skipped}"
-    if len(chosen.indices) != size:
-        yield "sample", f"{len(chosen.indices):,} of them"
+    yield (
+        "trials",
+        f"{size - again:,}" + (f" ({size:,} asked for, {again:,} of them repeats)" if again else ""),
+    )
+    if chosen.sample is not None:
+        yield "sample", f"{chosen.count:,} of them"
     yield "slots", _slots_text(chosen.slots)
     if chosen.study.orphans:
-        names = ", ".join(chosen.study.orphans)
-        yield "orphans", f"{names} (no command uses this: it only names directories)"
+        used = {hole.name for stage in chosen.study.stages for hole in stage.template.holes}
+        names = ", ".join(f"{name} {suggest(name, used)}".strip() for name in chosen.study.orphans)
+        yield "orphans", f"{names} (used by no command)"
     if chosen.study.waiting:
-        yield "not yet", f"{', '.join(chosen.study.waiting)} (checked, but this version does not act on it)"
+        them = "it" if len(chosen.study.waiting) == 1 else "them"
+        yield "not yet", f"{', '.join(chosen.study.waiting)} (checked; this version does not act on {them})"
 
 
 def _slots_text(slots: tuple[str, ...] | None) -> str:
     if slots is None:
-        return "auto: one a GPU of the machine, or shares of its cores"
+        return "auto: one per GPU, or shares of the cores if there is none"
     named = (f"GPU{'s' * (',' in slot)} {slot}" if slot not in ("", "-1") else "no GPU" for slot in slots)
     return f"{len(slots)}: {' · '.join(named)}"

@@ -17,8 +17,11 @@ EXAMPLES = """\
 SCRIPTS = {
     "bash": """\
 _stoker() {
-  local IFS=$'\\n' word="${COMP_WORDS[COMP_CWORD]}"
-  COMPREPLY=($(compgen -W "$(stoker _complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" -- "$word"))
+  local line
+  COMPREPLY=()
+  while IFS= read -r line; do
+    printf -v line %q "$line" && COMPREPLY+=("$line")
+  done < <(stoker _complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
 complete -o default -F _stoker stoker
 """,
@@ -48,11 +51,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print what may stand in place of the last word, one candidate a line. Never fails."""
+    """Print what may stand in place of the last word, one candidate per line. Never fails."""
     start = words[-1] if words else ""
     candidates = COMMANDS if len(words) < 2 else _for_command(words)
     for candidate in candidates:
-        if candidate.startswith(start):
+        if candidate.startswith(start) and candidate.isprintable():
             sys.stdout.write(candidate + "\n")
     return 0
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from shutil import get_terminal_size
 from typing import NoReturn, Protocol
 
 from stoker.cli import COMMANDS
 from stoker.core.errors import StokerError, UsageError
-from stoker.spec.problems import StudyFileError, printable, suggest
+from stoker.spec.problems import StudyFileError, describe, printable, suggest
 
 
 class Command(Protocol):
@@ -30,8 +32,10 @@ def run(name: str, words: Sequence[str]) -> int:
 
         return complete(words)
     if name not in COMMANDS:
+        if name.endswith((".yaml", ".yml")):
+            raise UsageError(f"'{name}' is no command; did you mean `stoker check {name}`?")
         raise UsageError(f"there is no command '{name}'; {suggest(name, COMMANDS) or 'see stoker --help'}")
-    return module(name).run(parser(name).parse_intermixed_args(words))
+    return module(name).run(parser(name).parse_args(list(words)))
 
 
 def module(name: str) -> Command:
@@ -56,7 +60,7 @@ def parser(name: str) -> argparse.ArgumentParser:
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=100)
+        super().__init__(prog, max_help_position=28, width=min(100, get_terminal_size().columns - 1))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,10 +78,25 @@ def report(error: StokerError) -> int:
     """Show an error on stderr, and return the exit code that goes with it."""
     if isinstance(error, StudyFileError):
         count = f"{len(error.problems)} problem{'s' * (len(error.problems) > 1)}"
-        sys.stderr.write(f"{error}\n\n{count} in {printable(error.source.name)}; nothing was started.\n")
+        told = (_coloured(describe(error.source, problem, _width())) for problem in error.problems)
+        sys.stderr.write("\n\n".join(told))
+        sys.stderr.write(f"\n\n{count} in {printable(error.source.name)}; nothing was started.\n")
     else:
         sys.stderr.write(f"stoker: {printable(str(error))}\n")
     return error.exit_code
+
+
+def _width() -> int:
+    return get_terminal_size((108, 24)).columns if sys.stderr.isatty() else 108
+
+
+def _coloured(told: str) -> str:
+    """The first line bold and the marks red, in a terminal that wants colour."""
+    if not sys.stderr.isatty() or os.environ.get("NO_COLOR"):
+        return told
+    first, *others = told.split("\n")
+    marked = (re.sub(r"^( +\| +)(\^+)$", "\\1\x1b[31m\\2\x1b[0m", line) for line in others)
+    return "\n".join([f"\x1b[1m{first}\x1b[0m", *marked])
 
 
 def environment(variable: str, fallback: str) -> str:

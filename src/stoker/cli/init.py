@@ -7,6 +7,7 @@ the rest, and look at the plan with `stoker check`.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from stoker.cli.frame import environment
 from stoker.core.errors import UsageError
 from stoker.spec.load import DEFAULT_FILE
+from stoker.spec.problems import printable
 
 EXAMPLES = """\
   stoker init                 write params.yaml here
@@ -40,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
         ) from None
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    shown = "" if str(path) == DEFAULT_FILE else f" {path}"
-    sys.stdout.write(f"wrote {path}\nnext: put your command into it, then run `stoker check{shown}`\n")
+    shown = "" if str(path) == DEFAULT_FILE else f" {shlex.quote(str(path))}"
+    told = f"wrote {path}", f"next: put your command into it, then run `stoker check{shown}`"
+    sys.stdout.write("".join(printable(line) + "\n" for line in told))
     return 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.cli.frame import environment
 from stoker.core.errors import UsageError
 from stoker.plan.sweep import Sweep
-from stoker.plan.trials import Plan
+from stoker.plan.trials import Plan, Trial
 from stoker.spec.keys import slot
 from stoker.spec.load import DEFAULT_FILE, load_file, select
 from stoker.spec.outputs import owner_in
@@ -26,11 +27,24 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", help="where trials have their directories (default: output)"
     )
     parser.add_argument(
-        "-t", "--title", metavar="TITLE", nargs="+", default=[], help="only the sweeps with these titles"
+        "-t",
+        "--title",
+        metavar="TITLE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="only the sweeps with these titles",
     )
-    parser.add_argument("-c", "--command", metavar="STAGE", nargs="+", default=[], help="only these stages")
     parser.add_argument(
-        "-r", "--resource", metavar="GPUS", nargs="+", help="the slots: 0 1 2,3 is three of them"
+        "-c", "--command", metavar="STAGE", nargs="+", action="extend", default=[], help="only these stages"
+    )
+    parser.add_argument(
+        "-r",
+        "--resource",
+        metavar="GPUS",
+        nargs="+",
+        action="extend",
+        help="the slots: 0 1 2,3 is three of them",
     )
     parser.add_argument("--sample", metavar="N", type=_count, help="only N random trials of each sweep")
 
@@ -50,21 +64,46 @@ class Chosen:
     sweeps: tuple[Sweep, ...]
     output: str
     slots: tuple[str, ...] | None
-    indices: range | list[int]  # of the trials in the plan
+    sample: list[int] | None  # indices of the trials, if not all of the plan
+
+    @property
+    def count(self) -> int:
+        """How many trials are chosen. May exceed what `len` can return."""
+        return self.plan.size if self.sample is None else len(self.sample)
+
+    @property
+    def trials(self) -> Iterator[Trial]:
+        """The chosen trials, in order."""
+        return (
+            self.plan.trial(index)
+            for index in (range(self.plan.size) if self.sample is None else self.sample)
+        )
 
 
 def choose(options: argparse.Namespace) -> Chosen:
     """Read the study and select; raises StudyFileError or UsageError."""
-    if options.file and options.yaml:
+    if options.file is not None and options.yaml is not None:
         raise UsageError(f"the study file is given twice, as {options.file} and as -y {options.yaml}")
-    study = load_file(
-        options.file or options.yaml or environment("STOKER_FILE", DEFAULT_FILE), options.command
-    )
+    _check_swallowed_file(options)
+    given = options.yaml if options.file is None else options.file
+    if given == "":
+        raise UsageError("the name of the study file is empty")
+    study = load_file(environment("STOKER_FILE", DEFAULT_FILE) if given is None else given, options.command)
     sweeps = select(study, options.title, options.command)
-    output = options.output or environment("STOKER_OUTPUT", DEFAULT_OUTPUT)
+    output = environment("STOKER_OUTPUT", DEFAULT_OUTPUT) if options.output is None else options.output
+    if not output:
+        raise UsageError("-o needs the name of a directory")
     plan = Plan(sweeps, [stage.name for stage in study.stages], owner_in(Path(output)))
-    indices = range(plan.size) if options.sample is None else plan.sample(options.sample, study.seed)
-    return Chosen(study, plan, sweeps, output, _slots(options.resource) or study.slots, indices)
+    sample = None if options.sample is None else plan.sample(options.sample, study.seed)
+    return Chosen(study, plan, sweeps, output, _slots(options.resource) or study.slots, sample)
+
+
+def _check_swallowed_file(options: argparse.Namespace) -> None:
+    """`-t rates params.yaml`: the option takes every word behind it, the file too."""
+    for flag, words in (("-t", options.title), ("-c", options.command), ("-r", options.resource or [])):
+        for word in words:
+            if word.endswith((".yaml", ".yml")):
+                raise UsageError(f"{flag} took '{word}' for one of its words; put the file before {flag}")
 
 
 def _slots(words: list[str] | None) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 A region is a product of factors; a factor is a set of rows over a few parameters (one parameter of a
 grid, the group of an alias, all parameters of a series). Taking one region from another leaves at
-most one disjoint region a factor, so the trials that are new can be added up from their sizes.
+most one disjoint region per factor, so the trials that are new can be added up from their sizes.
 """
 
 from __future__ import annotations

@@ -18,22 +18,27 @@ class Place(Enum):
     ANSI = "inside $'…'"
     EXPANSION = "inside ${…}"
     ARITHMETIC = "inside ((…))"
-    COMMENT = "behind a #, which hides the rest of the command"
+    CONDITION = "inside [[ … ]]"
+    COMMENT = "behind a #"
     UNCLEAR = "behind shell syntax too intricate to quote for"
 
 
 REMEDIES = {
     Place.BACKTICK: "use $(…) instead of backticks",
     Place.ANSI: "use '…' or \"…\" instead of $'…'",
-    Place.EXPANSION: "assign it to a variable first: `x={name}; … ${{x}}`",
-    Place.ARITHMETIC: "assign it to a variable first: `n={name}; … $((n + 1))`",
-    Place.COMMENT: "line breaks are joined: take the comment out of the command",
+    Place.EXPANSION: 'assign it to a variable first: `x={name}; … "${x}"`',
+    Place.ARITHMETIC: "let a program compute: $(expr {name} + 1), or for i in $(seq {name})",
+    Place.CONDITION: "use [ … ]: [ {name} = new ], [ {name} -gt 3 ]",
+    Place.COMMENT: "take the comment out of the command",
     Place.UNCLEAR: "move that part into a script, or assign the value to a variable first",
 }
 
 _QUOTES = {"'": Place.SINGLE, '"': Place.DOUBLE, "`": Place.BACKTICK}
+_HIDDEN = (Place.ARITHMETIC, Place.EXPANSION, Place.BACKTICK, Place.CONDITION)
 _WORD_BREAKS = frozenset(" \t;&|()<>")
 _CASE = re.compile(r"case(?![^\s;&|()<>])")
+_CONDITION = re.compile(r"\[\[(?=\s)")
+_CONDITION_END = re.compile(r"\]\](?![^\s;&|()<>])")
 
 
 class Lexer:
@@ -46,6 +51,7 @@ class Lexer:
         self._open: list[tuple[str, Place]] = []  # (what closes it, what is inside), outermost first
         self._unclear = False
         self._word_start = True
+        self._previous = " "
         self.heredoc = False
         self.escaped = False  # a backslash waits for the next character
 
@@ -54,50 +60,53 @@ class Lexer:
         """Where the next character stands."""
         if self._unclear:
             return Place.UNCLEAR
-        inner = self._open[-1][1] if self._open else Place.BARE
-        hidden = (Place.ARITHMETIC, Place.EXPANSION, Place.BACKTICK)
-        return next((place for _, place in self._open if place in hidden), inner)
+        return next((place for _, place in self._open if place in _HIDDEN), self._inside)
 
     @property
     def unclosed(self) -> str | None:
         """What would have to come to close the innermost open quote or bracket."""
-        if not self._open or self._open[-1][1] is Place.COMMENT:
-            return None
-        return self._open[-1][0]
+        return self._open[-1][0] if self._open and self._inside is not Place.COMMENT else None
+
+    @property
+    def _inside(self) -> Place:
+        return self._open[-1][1] if self._open else Place.BARE
 
     def hole(self, may_vanish: bool) -> None:
         """A value stands here; `may_vanish` if it can turn out empty."""
         self._word_start = self._word_start and may_vanish
+        self._previous = "x"
 
     def feed(self, fixed: str) -> None:
         """Read on through fixed text."""
         at = 0
         while at < len(fixed):
-            at += self._escape() or self._step(fixed[at:])
+            if self.escaped:
+                self.escaped, taken = False, 1
+            else:
+                taken = self._step(fixed, at)
+            self._previous = fixed[at + taken - 1]
+            at += taken
 
-    def _escape(self) -> int:
-        taken, self.escaped = self.escaped, False
-        return int(taken)
-
-    def _step(self, rest: str) -> int:
-        inside = self._open[-1][1] if self._open else Place.BARE
+    def _step(self, fixed: str, at: int) -> int:
+        """Read what begins at a place, and return its length."""
+        inside, character = self._inside, fixed[at]
         if inside is Place.COMMENT:
-            return len(rest)
+            return len(fixed) - at
         if inside is Place.SINGLE:
-            return self._close_or_pass(rest)
-        if rest[0] == "\\":
+            return self._pass(character)
+        if character == "\\":
             self.escaped, self._word_start = True, False
             return 1
         if inside in (Place.ANSI, Place.BACKTICK):
-            return self._close_or_pass(rest)
+            return self._pass(character)
         if inside is Place.DOUBLE:
-            return self._dollar(rest) or self._backtick(rest) or self._close_or_pass(rest)
+            return self._dollar(fixed, at) or self._backtick(character) or self._pass(character)
         if inside in (Place.EXPANSION, Place.ARITHMETIC):
-            return self._in_expression(rest)
-        return self._in_command(rest)
+            return self._in_expression(fixed, at)
+        return self._in_command(fixed, at)
 
-    def _close_or_pass(self, rest: str) -> int:
-        if self._open and rest[0] == self._open[-1][0]:
+    def _pass(self, character: str) -> int:
+        if self._open and character == self._open[-1][0]:
             self._open.pop()
         self._word_start = False
         return 1
@@ -107,62 +116,73 @@ class Lexer:
         self._word_start = place is Place.BARE
         return len(opener)
 
-    def _dollar(self, rest: str) -> int:
-        if rest.startswith("$(("):
+    def _dollar(self, fixed: str, at: int) -> int:
+        if fixed.startswith("$((", at):
             self._push("", ")", Place.ARITHMETIC)
             return self._push("$((", ")", Place.ARITHMETIC)
-        if rest.startswith("$("):
+        if fixed.startswith("$(", at):
             return self._push("$(", ")", Place.BARE)
-        if rest.startswith("${"):
+        if fixed.startswith("${", at):
             return self._push("${", "}", Place.EXPANSION)
-        if rest.startswith("$["):
+        if fixed.startswith("$[", at):
             return self._push("$[", "]", Place.ARITHMETIC)
         return 0
 
-    def _backtick(self, rest: str) -> int:
-        return self._push("`", "`", Place.BACKTICK) if rest[0] == "`" else 0
+    def _backtick(self, character: str) -> int:
+        return self._push("`", "`", Place.BACKTICK) if character == "`" else 0
 
-    def _in_expression(self, rest: str) -> int:
+    def _in_expression(self, fixed: str, at: int) -> int:
         """Inside ${…} or ((…)), where quotes mean different things in different places."""
-        taken = self._dollar(rest) or self._backtick(rest)
+        taken = self._dollar(fixed, at) or self._backtick(fixed[at])
         if taken:
             return taken
-        if rest[0] in "'\"":
+        if fixed[at] in "'\"" or (fixed[at] in "<>(" and self._inside is Place.EXPANSION):
             self._unclear = True
-        if rest[0] == "(" and self._open[-1][0] == ")":
-            return self._push("(", ")", Place.ARITHMETIC)
-        return self._close_or_pass(rest)
+        closer = {"(": ")", "[": "]"}.get(fixed[at])
+        if closer and closer == self._open[-1][0]:
+            return self._push(fixed[at], closer, Place.ARITHMETIC)
+        return self._pass(fixed[at])
 
-    def _in_command(self, rest: str) -> int:
-        if rest.startswith("$'"):
+    def _in_command(self, fixed: str, at: int) -> int:
+        if fixed.startswith("$'", at):
             return self._push("$'", "'", Place.ANSI)
-        taken = self._dollar(rest)
+        taken = self._dollar(fixed, at)
         if taken:
             return taken
-        if rest[0] in _QUOTES:
-            return self._push(rest[0], rest[0], _QUOTES[rest[0]])
-        if rest[0] in "()<#":
-            return self._operator(rest)
-        if self._word_start and self._open and _CASE.match(rest):
+        if fixed[at] in _QUOTES:
+            return self._push(fixed[at], fixed[at], _QUOTES[fixed[at]])
+        if fixed[at] in "()<#":
+            return self._operator(fixed, at)
+        return self._word(fixed, at)
+
+    def _word(self, fixed: str, at: int) -> int:
+        if self._word_start and self._open and _CASE.match(fixed, at):
             self._unclear = True  # its patterns end in a ) that closes nothing
-        self._word_start = rest[0] in _WORD_BREAKS
+        if self._word_start and _CONDITION.match(fixed, at):
+            return self._push("[[", "]]", Place.CONDITION)
+        if self._word_start and self._inside is Place.CONDITION and _CONDITION_END.match(fixed, at):
+            self._open.pop()
+            return 2
+        self._word_start = fixed[at] in _WORD_BREAKS
         return 1
 
-    def _operator(self, rest: str) -> int:
-        if rest.startswith("(("):
+    def _operator(self, fixed: str, at: int) -> int:
+        if fixed.startswith("((", at):
             self._push("", ")", Place.ARITHMETIC)
             return self._push("((", ")", Place.ARITHMETIC)
-        if rest[0] == "(":
+        if fixed[at] == "(":
+            # bash itself loses its way with quotes in an array inside a substitution
+            self._unclear = self._unclear or (self._previous == "=" and bool(self._open))
             return self._push("(", ")", Place.BARE)
-        if rest.startswith("<<<"):
+        if fixed.startswith("<<<", at):
             self._word_start = True
             return 3
-        if rest.startswith("<<"):
+        if fixed.startswith("<<", at):
             self.heredoc = True
-        if rest[0] == "#" and self._word_start:
+        if fixed[at] == "#" and self._word_start:
             return self._push("#", "", Place.COMMENT)
-        taken = self._close_or_pass(rest)
-        self._word_start = rest[0] != "#"
+        taken = self._pass(fixed[at])
+        self._word_start = fixed[at] != "#"
         return taken
 
 
@@ -195,6 +215,8 @@ def quote(value: Value, place: Place, before: str, after: str) -> str:
 
 def _is_plain(value: Value, written: str) -> bool:
     """Whether bash reads the text as one word, unchanged, wherever a word may stand."""
-    if not isinstance(value, str):
-        return _PLAIN.fullmatch(written) is not None
-    return _PLAIN.fullmatch(written) is not None and written[0] != "-" and written not in _RESERVED
+    if not _PLAIN.fullmatch(written):
+        return False
+    return not isinstance(value, str) or (
+        written[0] != "-" and ".." not in written and written not in _RESERVED
+    )

@@ -63,6 +63,8 @@ class Sweep:
     turns: int = 1  # length of the series: `_trials`
     title: str | None = None
     line: int = 0  # where it stands in the file
+    place: int = 0  # how many sweeps stand before it in the file
+    first: int = 0  # how many trials those ask for
 
     @cached_property
     def grid(self) -> tuple[Axis, ...]:

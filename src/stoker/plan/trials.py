@@ -22,8 +22,8 @@ Owner = Callable[[str], "str | None"]
 class Trial:
     """One assignment of parameters."""
 
-    number: int  # from 1, in the order of the file
-    sweep: int  # place of its sweep in the plan
+    number: int  # from 1, in the order of the file, whatever part of it is planned
+    sweep: Sweep
     params: dict[str, Value]
     name: str
     stages: tuple[str, ...]
@@ -52,12 +52,12 @@ class Plan:
         keys = {name: key(value) for name, value in params.items()}
         first = self._first(lambda sweep: sweep.find(keys), place)
         return Trial(
-            number=index + 1,
-            sweep=place,
+            number=self._number(index),
+            sweep=self.sweeps[place],
             params=params,
             name=self._name(first, params),
             stages=self._union_of_stages(keys),
-            same_as=None if first == index else first + 1,
+            same_as=None if first == index else self._number(first),
         )
 
     def __iter__(self) -> Iterator[Trial]:
@@ -80,6 +80,10 @@ class Plan:
     def _locate(self, index: int) -> tuple[int, int]:
         place = bisect_right(self._starts, index) - 1
         return place, index - self._starts[place]
+
+    def _number(self, index: int) -> int:
+        place, local = self._locate(index)
+        return self.sweeps[place].first + local + 1
 
     def _params(self, index: int) -> tuple[int, dict[str, Value]]:
         place, local = self._locate(index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 from stoker.spec.nodes import Node
 from stoker.spec.reader import (
@@ -41,8 +42,10 @@ def _pattern(reader: Reader, node: Node, what: str) -> str | None:
     if raw is None:
         return None
     try:
-        groups = re.compile(raw).groups
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            groups = re.compile(raw).groups
+    except (re.error, OverflowError, RecursionError) as error:
         reader.problem(node, f"{what}: not a regular expression: {error}")
         return None
     if groups != 1:
@@ -52,12 +55,15 @@ def _pattern(reader: Reader, node: Node, what: str) -> str | None:
     return raw
 
 
-SLOT = simple('GPU indices like 0 or "0,1"', lambda value, raw: slot(raw))
+SLOT = simple('GPU indices like 0 or "0,1"', '[0, "1,2"]', lambda value, raw: slot(raw))
+MOST_DRAWS = 1_000_000
+"""A series is searched turn by turn where nothing better can be done."""
+
 PATTERN = Kind("a regular expression with one group", _pattern)
 NAME = r"[A-Za-z_]\w*"
 WORD = r"[\w.-]+"
 MODULE = simple(
-    "a module's name", lambda value, raw: raw if re.fullmatch(rf"{NAME}(\.{NAME})*", raw) else None
+    "a module's name", "torch", lambda value, raw: raw if re.fullmatch(rf"{NAME}(\.{NAME})*", raw) else None
 )
 
 _AGENTS = Field("agents", whole(1), "How many agents to place.", default="1")
@@ -144,7 +150,7 @@ _SLURM = group(
     Field("exclude", TEXT, "Nodes to avoid."),
     _AGENTS,
     _SETUP,
-    Field("extra", list_of(TEXT), "More #SBATCH options, one a line."),
+    Field("extra", list_of(TEXT), "More #SBATCH options, one per line."),
     Field("renew", FLAG, "Submit the next array while trials remain.", default="false"),
 )
 
@@ -188,8 +194,9 @@ STAGE = (
         one_of("none"),
         "`none`: the stage does not hold the GPU while it runs.",
         default="it holds its slot",
+        later=True,
     ),
-    Field("timeout", DURATION, "The stage fails when it runs longer.", default="none"),
+    Field("timeout", DURATION, "The stage fails when it runs longer.", default="none", later=True),
 )
 
 SWEEP = (
@@ -197,7 +204,7 @@ SWEEP = (
     Field("_cmd", list_of(TEXT, may_be_empty=False), "Run only these stages.", default="all stages"),
     Field(
         "_trials",
-        whole(1),
+        whole(1, MOST_DRAWS),
         "How many values to draw for the ranges and sequences of this sweep.",
         default="`search.trials`",
     ),
@@ -229,7 +236,7 @@ SETTINGS = (
         "search",
         group(
             Field("method", one_of("random", "tpe"), "How values are drawn from ranges.", default="random"),
-            Field("trials", whole(1), "How many values to draw, where a sweep has no `_trials`."),
+            Field("trials", whole(1, MOST_DRAWS), "How many values to draw, where a sweep has no `_trials`."),
             Field("seed", whole(0), "Another seed draws other values.", default="0"),
             Field("stop", _STOP, "Stop trials early that fall behind.", later=True),
         ),
@@ -258,7 +265,7 @@ SETTINGS = (
     Field(
         "preload",
         list_of(MODULE),
-        "Modules to import once a slot, so that trials of Python scripts start warm.",
+        "Modules to import once per slot, so that trials of Python scripts start warm.",
         later=True,
     ),
     Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -19,8 +20,15 @@ DEEPEST = 100
 
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SCIENTIFIC = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+")
+_CONSTRUCTORS: dict[str, Callable[[SafeConstructor, ScalarNode], Any]] = {
+    "int": SafeConstructor.construct_yaml_int,
+    "float": SafeConstructor.construct_yaml_float,
+    "bool": SafeConstructor.construct_yaml_bool,
+}
 _SWITCH = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _BEGINS_WITH_BRACKET = re.compile(r"\s*[\w.-]+:\s+([{\[])[\w-]+[}\]]")
+_NUMBERS = re.compile(r"[-+]?\.?\d[\d.eE+-]*(?:(?:,\s*|\s+)[-+]?\.?\d[\d.eE+-]*)+")
+_EXPANDABLE = re.compile(r"~/|\$[A-Za-z_{]")
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 
 
@@ -57,19 +65,23 @@ def tag(node: Node) -> str:
 def scalar(node: ScalarNode) -> Value | None:
     """The node's value; None for null. Dates stay text, and so do numbers too long to be meant as such."""
     raw, kind = str(node.value), tag(node)
-    try:
-        if kind == "int":
-            return int(SafeConstructor().construct_yaml_int(node))
-        if kind == "float":
-            return float(SafeConstructor().construct_yaml_float(node))
-    except ValueError:
-        return raw
-    if kind == "bool":
-        return bool(SafeConstructor().construct_yaml_bool(node))
     if kind == "null":
         return None
+    if kind in _CONSTRUCTORS:
+        try:
+            value: Value = _CONSTRUCTORS[kind](SafeConstructor(), node)
+        except (ValueError, KeyError, IndexError):  # too many digits, or a tag that does not fit
+            return raw
+        return value if _is_sane(value, raw) else raw
     number = is_plain(node) and _SCIENTIFIC.fullmatch(raw)
     return Spelled(raw) if number and math.isfinite(float(raw)) else raw
+
+
+def _is_sane(value: Value, raw: str) -> bool:
+    """Not an integer too long to print, and not infinite unless it is written so."""
+    if isinstance(value, int):
+        return value.bit_length() < 10_000
+    return not (isinstance(value, float) and math.isinf(value)) or "inf" in raw.lower()
 
 
 def is_plain(node: ScalarNode) -> bool:
@@ -77,18 +89,27 @@ def is_plain(node: ScalarNode) -> bool:
     return not node.style  # None or "", as the two parsers have it
 
 
-def hint_of(node: ScalarNode) -> str:
-    """What may surprise about a value that YAML reads in its own way; mostly nothing."""
+def hint_of(node: ScalarNode) -> tuple[str, str] | None:
+    """What may surprise about the way a value is read, and what to write instead; mostly nothing."""
     raw, kind = str(node.value), tag(node)
     if not is_plain(node):
-        return ""
+        return None
+    as_text = f"write '{raw}' for the text"
     if kind == "bool" and _SWITCH.fullmatch(raw):
-        return f"{raw} is read as {'true' if scalar(node) else 'false'}"
+        return f"{raw} is read as {'true' if scalar(node) else 'false'}", as_text
     if kind in ("int", "float") and ":" in raw:
-        return f"{raw} is read in base 60, as {scalar(node)}"
+        return f"{raw} is read in base 60, as {scalar(node)}", as_text
     if kind == "int" and _OCTAL.fullmatch(raw) and raw.strip("+-0_"):
-        return f"{raw} is read as an octal number, {scalar(node)}"
-    return ""
+        return f"{raw} is read as an octal number, {scalar(node)}", as_text
+    if _NUMBERS.fullmatch(raw):
+        items = ", ".join(re.findall(r"[^,\s]+", raw))
+        return f"{raw} is one text", f"write [{items}] for a list, '{raw}' for the text"
+    if _EXPANDABLE.match(raw):
+        return (
+            f"values are not expanded: programs get {raw} as it is",
+            "write ~ and $NAME in the command instead",
+        )
+    return None
 
 
 def _explained(source: Source, error: yaml.YAMLError) -> yaml.YAMLError:
@@ -113,6 +134,9 @@ def _syntax_problem(source: Source, error: yaml.YAMLError) -> Problem:
         message = f"a value that begins with {begins[1]} is read as YAML, not as a command"
         return Problem(mark.line + 1, begins.start(1) + 1, message, _IN_A_BLOCK, begins[1])
     message, remedy = _explanation(error)
+    opened = error.context_mark
+    if opened and opened.line != mark.line and "flow" in str(error.context):
+        message += f" (the bracket was opened in line {opened.line + 1})"
     return Problem(mark.line + 1, mark.column + 1, message, remedy, text[mark.column : mark.column + 1])
 
 
@@ -134,7 +158,7 @@ _EXPLANATIONS: list[tuple[str, Callable[[str], str], str]] = [
     ),
     (
         r"mapping values are not allowed",
-        lambda _: "a second ': ' stands on this line",
+        lambda _: "this line is indented unlike the one above, or has a second ': '",
         f"quote the text, or {_IN_A_BLOCK}",
     ),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stoker.core.errors import UsageError
 from stoker.core.values import digest
 from stoker.plan.trials import Owner
 from stoker.spec.nodes import MappingNode, ScalarNode, documents, scalar
@@ -15,17 +16,22 @@ NOBODY = ""
 
 def owner_in(output: Path) -> Owner:
     """Looks trials up in an output directory by the `param` files in their directories."""
-    if not output.is_dir():
-        return lambda name: None
 
     def owner(name: str) -> str | None:
-        directory = output / name
-        return _owner_of(directory / "param") if directory.exists() else None
+        try:
+            (output / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise UsageError(f"cannot look into {output}: {error.strerror}") from None
+        return _owner_of(output / name / "param")
 
     return owner
 
 
 def _owner_of(param_file: Path) -> str:
+    if not param_file.is_file():
+        return NOBODY
     try:
         roots = documents(Source(str(param_file), param_file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, StudyFileError):

@@ -113,7 +113,7 @@ class Parameters:
         """One document after the first."""
         entries = self._reader.entries(node, "a sweep")
         meta = self._read_meta(entries, stages)
-        turns = meta.get("_trials", self._draws)
+        turns = meta.get("_trials", self._draws) if "_trials" in meta or "_trials" not in entries else 1
         named = {name: nodes for name, nodes in entries.items() if not name.startswith("_")}
         found = [self._read_axis(name, *nodes, turns) for name, nodes in named.items()]
         axes = tuple(axis for axis in found if axis is not None)

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from stoker.core.errors import StokerError
 
-WIDTH = 100
+WIDTH = 108
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -33,8 +33,8 @@ class Source:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its lines, as editors count them."""
-        return self.text.split("\n")
+        """Its lines, as YAML counts them."""
+        return re.split(r"\r\n|[\r\n\x85\u2028\u2029]", self.text)
 
 
 class StudyFileError(StokerError):
@@ -48,21 +48,25 @@ class StudyFileError(StokerError):
         super().__init__("\n\n".join(describe(source, problem) for problem in self.problems))
 
 
-def describe(source: Source, problem: Problem) -> str:
+def describe(source: Source, problem: Problem, width: int = WIDTH) -> str:
     """The problem in full: position and message, the line with the place marked, the remedy."""
     head = f"{printable(source.name)}:{problem.line}:{problem.column}: {printable(problem.message)}"
     return "\n".join(
-        [head, *_excerpt(source, problem), *([f"    {problem.remedy}"] if problem.remedy else [])]
+        [
+            head,
+            *_excerpt(source, problem, width - 8),
+            *([f"    {printable(problem.remedy)}"] if problem.remedy else []),
+        ]
     )
 
 
-def _excerpt(source: Source, problem: Problem) -> list[str]:
+def _excerpt(source: Source, problem: Problem, width: int) -> list[str]:
     lines = source.lines
     if not 1 <= problem.line <= len(lines) or not lines[problem.line - 1].strip():
         return []
     line, column = lines[problem.line - 1].rstrip(), problem.column - 1
-    start = max(0, column - WIDTH // 2) if len(line) > WIDTH else 0
-    shown = line[start : start + WIDTH]
+    start = max(0, column - width // 2) if len(line) > width else 0
+    shown = line[start : start + width]
     marks = max(1, min(len(problem.text.split("\n")[0]), len(shown) - column + start))
     number = f"{problem.line:5} | "
     return [f"{number}{printable(shown)}", f"{' ' * 6}| {' ' * (column - start)}{'^' * marks}"]
@@ -77,12 +81,13 @@ def suggest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'template'?`, or nothing if no known word is near."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else ""
+    lowered = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
+    return f"did you mean '{lowered[close[0]]}'?" if close else ""
 
 
-def listing(words: Sequence[str], most: int = 12) -> str:
+def listing(words: Sequence[str], most: int = 12, last: str = "or") -> str:
     """`a, b or c`, cut where it would get long."""
     if len(words) > most:
         return ", ".join(words[:most]) + " …"
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""

@@ -29,6 +29,8 @@ class Range:
 
 
 def _ascending(low: Number, high: Number) -> str:
+    if high - low > 1e300:
+        return "the range is too wide"
     return "" if low < high else f"{low} is not below {high}"
 
 
@@ -45,7 +47,12 @@ def _whole_ascending(low: Number, high: Number) -> str:
 
 
 def _spread(mean: Number, deviation: Number) -> str:
-    return "" if deviation > 0 else "the deviation must be above 0"
+    if deviation <= 0:
+        return "the deviation must be above 0"
+    narrow, wide = abs(mean) / deviation > 1e9, abs(mean) + 10 * deviation > 1e300
+    return (
+        "the deviation is too small beside the mean" if narrow else "too large to draw from" if wide else ""
+    )
 
 
 def _moving(start: Number, by: Number) -> str:
@@ -132,12 +139,12 @@ def _is_number(value: Value) -> TypeGuard[Number]:
 def _runaway(kind: str, first: Number, second: Number, turns: int) -> str:
     """A sequence that leaves the numbers a computer has before it ends."""
     if kind == "multiple":
-        exponent = log10(abs(first)) + (turns - 1) * log10(second)
+        exponent = abs(log10(abs(first)) + (turns - 1) * log10(second))
     elif kind == "step":
-        exponent = log10(abs(first) + (turns - 1) * abs(second))
+        exponent = log10(max(abs(first), abs(second), 1)) + log10(turns)
     else:
         return ""
-    return "" if abs(exponent) < 300 else f"the values run out of bounds within {turns} trials"
+    return "" if exponent < 300 else f"the values run out of bounds within {turns} trials"
 
 
 def plain_number(value: Value) -> Value:

@@ -27,21 +27,26 @@ class Reader:
         self.source = source
         self.problems: list[Problem] = []
         self.hints: list[Problem] = []
+        self.flags: set[str] = set()  # parameters that stand as [p] in a command, where `no` means false
+        self._mappings: dict[int, Entries] = {}  # by the id of their node, so that a merge is read once
 
     def problem(self, node: Node, message: str, remedy: str = "") -> None:
         """Something that must be mended."""
         self.problems.append(self._at(node, message, remedy))
 
-    def problem_at_token(
-        self, node: Node, token: str, message: str, remedy: str = "", last: bool = False
-    ) -> None:
-        """The same, at the first or last occurrence of `token` in the text of the node."""
-        places = list(self._places(node, token)) if token else []
+    def problem_at_token(self, node: Node, token: str, nth: int, message: str, remedy: str = "") -> None:
+        """The same, at the nth occurrence of `token` in the text of the node, from 0; -1 is the last."""
+        places = list(self._places(node, token))
         if not places:
             self.problem(node, message, remedy)
             return
-        number, place = places[-1 if last else 0]
+        number, place = places[min(nth, len(places) - 1)]
         self.problems.append(Problem(number + 1, place + 1, message, remedy, token))
+
+    def hint_at_token(self, node: Node, token: str, message: str, remedy: str) -> None:
+        """Something that may surprise, at the first occurrence of `token` in the text of the node."""
+        number, place = next(self._places(node, token), (node.start_mark.line, node.start_mark.column))
+        self.hints.append(Problem(number + 1, place + 1, message, remedy, token))
 
     def _places(self, node: Node, token: str) -> Iterator[tuple[int, int]]:
         start, end = node.start_mark, node.end_mark
@@ -54,17 +59,21 @@ class Reader:
     def entries(self, node: Node, what: str) -> Entries:
         """The entries of a mapping, merges (`<<`) included; a key given twice is a problem."""
         if not isinstance(node, MappingNode):
-            self.problem(node, f"{what}: expected `key: value` pairs, got {describe_node(node)}")
+            remedy = "write one `key: value` per line, or {key: value, key: value}"
+            self.problem(node, f"{what}: expected `key: value` pairs, got {describe_node(node)}", remedy)
             return {}
-        return self._entries(node, what, ())
+        return self._entries(node, what)
 
-    def _entries(self, node: MappingNode, what: str, outer: tuple[MappingNode, ...]) -> Entries:
+    def _entries(self, node: MappingNode, what: str) -> Entries:
+        if id(node) in self._mappings:
+            return self._mappings[id(node)]
         own: Entries = {}
         merged: Entries = {}
+        self._mappings[id(node)] = own  # for a merge that leads back here
         for key_node, value_node in node.value:
             if tag(key_node) == "merge":
-                for base in self._bases(value_node, (*outer, node)):
-                    merged = {**self._entries(base, what, (*outer, node)), **merged}
+                for base in self._bases(value_node):
+                    merged = {**self._entries(base, what), **merged}
             elif not isinstance(key_node, ScalarNode):
                 self.problem(
                     key_node, f"{what}: a key must be a word", "quote a command that begins with { or ["
@@ -76,11 +85,12 @@ class Reader:
                 )
             else:
                 own[str(key_node.value)] = (key_node, value_node)
-        return {**merged, **own}
+        self._mappings[id(node)] = {**merged, **own}
+        return self._mappings[id(node)]
 
-    def _bases(self, node: Node, outer: tuple[MappingNode, ...]) -> list[MappingNode]:
+    def _bases(self, node: Node) -> list[MappingNode]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
-        bases = [base for base in nodes if isinstance(base, MappingNode) and base not in outer]
+        bases = [base for base in nodes if isinstance(base, MappingNode)]
         if len(bases) != len(nodes):
             self.problem(node, "<< takes a mapping, or a list of mappings", "refer to one with *name")
         return bases
@@ -93,7 +103,7 @@ class Reader:
         """A parameter's value: text, number or boolean."""
         if not isinstance(node, ScalarNode):
             self.problem(
-                node, f"{what}: expected one value, got {describe_node(node)}", "quote it to pass it as text"
+                node, f"{what}: expected one value, got {describe_node(node)}", _one_value_remedy(what)
             )
             return None
         if tag(node) not in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge"):
@@ -101,16 +111,15 @@ class Reader:
             return None
         found = scalar(node)
         if found is None:
-            self.problem(node, f"{what} has no value", "write one behind the colon, or '' for an empty text")
+            self.problem(node, f"{what} has no value", "write one, or '' for an empty text")
         elif isinstance(found, str) and not _passable(found):
             self.problem(
                 node, f"{what}: no command line can carry this text", "take out \\0 and lone surrogates"
             )
             return None
-        elif hint_of(node):
-            self.hints.append(
-                self._at(node, f"{what}: {hint_of(node)}", f"write '{node.value}' for the text")
-            )
+        elif not (isinstance(found, bool) and what.rpartition(".")[2] in self.flags):
+            told = hint_of(node)
+            self.hints += [self._at(node, f"{what}: {told[0]}", told[1])] if told else []
         return found
 
     def param_name(self, node: ScalarNode, what: str) -> str | None:
@@ -124,7 +133,7 @@ class Reader:
             )
         elif not _PARAM.fullmatch(name):
             self.problem(
-                node, f"{what} '{name}': a name has only letters, digits, _ and -", f"write {_named(name)}"
+                node, f"{what} '{name}': a name has only letters, digits, _ and -", _name_remedy(name)
             )
         else:
             return name
@@ -143,9 +152,17 @@ class Reader:
         return Problem(start.line + 1, start.column + 1, message, remedy, line[start.column : stop])
 
 
-def _named(name: str) -> str:
-    """A name as near as possible to what was written."""
-    return re.sub(r"[^\w-]+", "-", name).strip("-_") or "another name"
+def _name_remedy(name: str) -> str:
+    last = re.sub(r"[^\w-]+", "-", name.rpartition(".")[2]).strip("-_") or "x"
+    return (
+        f"name it `{last}`, and write `{name}={{{last}}}` in the command" if "." in name else f"write {last}"
+    )
+
+
+def _one_value_remedy(what: str) -> str:
+    if what.startswith("default."):
+        return "lists and ranges belong in a sweep, below a line of ---"
+    return "quote it to pass it as one text: '0.9 0.98'"
 
 
 def describe_node(node: Node) -> str:
@@ -173,6 +190,7 @@ class Kind(Generic[T_co]):
 
     expects: str
     read: Callable[[Reader, Node, str], T_co | None]
+    example: str = ""
     fields: tuple[Field, ...] = ()  # of a mapping with fixed keys, or of a list of such
 
 
@@ -188,44 +206,49 @@ class Field:
     later: bool = False  # read and checked, but nothing acts on it yet
 
 
-def simple(expects: str, convert: Callable[[Value, str], T | None]) -> Kind[T]:
+def simple(expects: str, example: str, convert: Callable[[Value, str], T | None]) -> Kind[T]:
     """A kind for one scalar; `convert` gets the value and its text, and returns None if it is wrong."""
 
     def read(reader: Reader, node: Node, what: str) -> T | None:
         found = scalar(node) if isinstance(node, ScalarNode) else None
         converted = None if found is None else convert(found, str(node.value))
         if converted is None:
-            reader.problem(node, f"{what}: expected {expects}, got {describe_node(node)}")
+            remedy = f"for example `{what.rpartition('.')[2]}: {example}`"
+            reader.problem(node, f"{what}: expected {expects}, got {describe_node(node)}", remedy)
         return converted
 
-    return Kind(expects, read)
+    return Kind(expects, read, example)
 
 
 def _is_number(value: Value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-TEXT: Kind[str] = simple("text", lambda value, raw: raw if raw and _passable(raw) else None)
-ANY_TEXT: Kind[str] = simple("one value", lambda value, raw: raw if _passable(raw) else None)
-FLAG: Kind[bool] = simple("true or false", lambda value, raw: value if isinstance(value, bool) else None)
+TEXT: Kind[str] = simple("text", "a text", lambda value, raw: raw if raw and _passable(raw) else None)
+ANY_TEXT: Kind[str] = simple("one value", "a text", lambda value, raw: raw if _passable(raw) else None)
+FLAG: Kind[bool] = simple(
+    "true or false", "true", lambda value, raw: value if isinstance(value, bool) else None
+)
 
 
-def whole(least: int) -> Kind[int]:
+def whole(least: int, most: int = 10**12) -> Kind[int]:
     """An integer."""
 
     def convert(value: Value, raw: str) -> int | None:
         if isinstance(value, Spelled) and value.is_integer():
             value = int(value)
-        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return int(value) if fits else None
 
-    return simple(f"a whole number, {least} or more", convert)
+    upper = f"{least} or more" if most == 10**12 else f"{least} to {most:,}"
+    return simple(f"a whole number, {upper}", str(max(least, 3)), convert)
 
 
 def number(above: float) -> Kind[float]:
     """A number greater than `above`."""
     return simple(
         f"a number above {above:g}",
+        "2.5",
         lambda value, raw: float(value) if _is_number(value) and float(value) > above else None,
     )
 
@@ -237,7 +260,7 @@ def one_of(*words: str) -> Kind[str]:
         raw = str(node.value) if isinstance(node, ScalarNode) else ""
         raw = raw.lower() if isinstance(node, ScalarNode) and tag(node) == "bool" else raw
         if raw not in words:
-            remedy = suggest(raw, words)
+            remedy = suggest(raw, words) or f"for example `{what.rpartition('.')[2]}: {words[0]}`"
             reader.problem(node, f"{what}: expected {listing(words)}, got {describe_node(node)}", remedy)
             return None
         return raw
@@ -254,7 +277,9 @@ def parse_duration(raw: str) -> float | None:
     return (days * 24 + hours) * 3600 + minutes * 60 + seconds or None
 
 
-DURATION: Kind[float] = simple("a time such as 90s, 20m or 1h30m", lambda value, raw: parse_duration(raw))
+DURATION: Kind[float] = simple(
+    "a time such as 90s, 20m or 1h30m", "20m", lambda value, raw: parse_duration(raw)
+)
 
 
 def list_of(kind: Kind[T], may_be_empty: bool = True) -> Kind[tuple[T, ...]]:
@@ -266,7 +291,7 @@ def list_of(kind: Kind[T], may_be_empty: bool = True) -> Kind[tuple[T, ...]]:
         found = [kind.read(reader, item, what) for item in reader.items(node)]
         return tuple(item for item in found if item is not None)
 
-    return Kind(f"{kind.expects}, or a list", read, kind.fields)
+    return Kind(f"{kind.expects}, or a list", read, kind.example, kind.fields)
 
 
 def map_of(kind: Kind[T], names: str, example: str) -> Kind[dict[str, T]]:
@@ -296,16 +321,17 @@ def group(*fields: Field) -> Kind[dict[str, object]]:
             for key, (_, value_node) in entries.items()
             if key in by_name
         }
-        for key, (key_node, _) in entries.items():
-            if key not in by_name:
-                reader.unknown(key_node, f"key in {what}:", by_name)
+        unknown = [key for key in entries if key not in by_name]
+        for key in unknown:
+            reader.unknown(entries[key][0], f"key in {what}:", by_name)
         if isinstance(node, MappingNode):
             for field in fields:
-                if field.required and field.name not in entries:
-                    reader.problem(node, f"{what}: '{field.name}' is missing", f"it is {field.kind.expects}")
+                if field.required and field.name not in entries and not suggest(field.name, unknown):
+                    remedy = f"add `{field.name}: …`, which is {field.kind.expects}"
+                    reader.problem(node, f"{what}: '{field.name}' is missing", remedy)
         return {key: value for key, value in found.items() if value is not None}
 
-    return Kind("a mapping", read, fields)
+    return Kind("a mapping", read, fields=fields)
 
 
 def either(first: Kind[object], word: str) -> Kind[object]:

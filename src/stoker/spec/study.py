@@ -19,6 +19,7 @@ class Stage:
 
     name: str
     template: Template
+    line: int = 0  # where its command stands in the file
     timeout: float | None = None  # seconds
     holds_slot: bool = True
 

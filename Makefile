@@ -31,7 +31,7 @@ bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .
 	$(BIN)/python benchmarks/planning.py
 
 soak: $(READY)  ## the property tests, with many more examples
-	STOKER_TEST_EXAMPLES=20000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
+	STOKER_TEST_EXAMPLES=5000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
 
 clean:
 	rm -rf .venv .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stoker.core.values import Spelled, Value, digest
 
 NAME_BYTES = 200
 VALUE_CHARACTERS = 100
 NAMELESS = "default"
+MOST_READINGS = 1_000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -50,6 +51,36 @@ def _text_part(value: str, exists: Callable[[str], bool]) -> str:
 def join(parts: Iterable[tuple[str, str]]) -> str:
     """The name of a trial before collisions: labels and parts, in the order of the sweep."""
     return "-".join(f"{label}_{part}" for label, part in parts) or NAMELESS
+
+
+def readings(name: str, labels: tuple[str, ...]) -> list[tuple[str, ...]] | None:
+    """Every way to read a name as one part for each label; None if there are more than MOST_READINGS.
+
+    A value may itself contain what looks like the next label, so there can be more than one way.
+    """
+    if not labels:
+        return [()] if name == NAMELESS else []
+    opening = f"{labels[0]}_"
+    partial: list[tuple[tuple[str, ...], str]] = (
+        [((), name[len(opening) :])] if name.startswith(opening) else []
+    )
+    for label in labels[1:]:
+        separator = f"-{label}_"
+        partial = [
+            ((*parts, rest[:end]), rest[end + len(separator) :])
+            for parts, rest in partial
+            for end in _places(rest, separator)
+        ]
+        if len(partial) > MOST_READINGS:
+            return None
+    return [(*parts, rest) for parts, rest in partial]
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + 1)
 
 
 def too_long(name: str) -> bool:

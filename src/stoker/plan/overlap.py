@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from typing import TypeAlias
 
+from stoker.plan.index import Index
 from stoker.plan.sweep import Axis, Sweep
 
 Params: TypeAlias = frozenset[str]
@@ -26,17 +27,17 @@ class TooLargeError(Exception):
     """Counting would take a list too long to be worth it."""
 
 
-def count_new(sweeps: Sequence[Sweep]) -> list[int | None]:
+def count_new(sweeps: Sequence[Sweep], index: Index) -> list[int | None]:
     """For each sweep, how many of its trials no earlier trial equals; None where that is too much work."""
     regions: list[Region | None] = []
     counts: list[int | None] = []
     region: Region | None
-    for sweep in sweeps:
+    for place, sweep in enumerate(sweeps):
         try:
             region = _region(sweep)
         except TooLargeError:
             region = None
-        counts.append(_count_outside(region, regions))
+        counts.append(_count_outside(region, (regions[other] for other in index.perhaps_overlapping(place))))
         regions.append(region)
     return counts
 

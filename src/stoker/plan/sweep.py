@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -35,6 +35,11 @@ class Axis:
     def label(self) -> str:
         """The key's name as it stands in names of trials."""
         return naming.label(self.name)
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return self.order is Order.GRID and self.ladder.size == 1
 
     def level(self, turn: int) -> int:
         """The level of a series at its turn-th value."""
@@ -107,12 +112,9 @@ class Sweep:
             return None
         return self._first([axis.ladder.levels(keys) for axis in self.axes])
 
-    def find_name(self, name: str) -> int | None:
-        """The first index whose trial has this name before collisions."""
-        if not self.axes:
-            return 0 if name == naming.NAMELESS else None
-        found = (self._first(levels) for levels in _readings(name, self.axes))
-        return min((index for index in found if index is not None), default=None)
+    def find_parts(self, parts: Sequence[str]) -> int | None:
+        """The first index whose trial has these parts in its name, one for each axis."""
+        return self._first([axis.ladder.named(part) for axis, part in zip(self.axes, parts, strict=True)])
 
     def _first(self, levels: list[Iterable[int]]) -> int | None:
         """The first index that stands, on each axis, on one of the levels given for it."""
@@ -140,32 +142,3 @@ class Sweep:
     def base_keys(self) -> Keys:
         """Keys of the values in `base`."""
         return {name: key(value) for name, value in self.base.items()}
-
-
-def _readings(text: str, axes: tuple[Axis, ...]) -> Iterator[list[Iterable[int]]]:
-    """Every way to read a name as one part an axis: the levels that fit, for each axis.
-
-    A value may itself contain what looks like the next label, so there can be more than one way.
-    """
-    axis, rest = axes[0], axes[1:]
-    prefix = axis.label + "_"
-    if not text.startswith(prefix):
-        return
-    text = text[len(prefix) :]
-    for end in _ends(text, rest):
-        levels = list(axis.ladder.named(text[:end]))
-        if levels and not rest:
-            yield [levels]
-        elif levels:
-            yield from ([levels, *more] for more in _readings(text[end + 1 :], rest))
-
-
-def _ends(text: str, rest: tuple[Axis, ...]) -> Iterator[int]:
-    if not rest:
-        yield len(text)
-        return
-    separator = f"-{rest[0].label}_"
-    end = text.find(separator)
-    while end >= 0:
-        yield end
-        end = text.find(separator, end + 1)

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from stoker.core.values import Value, digest, key
 from stoker.plan import naming
-from stoker.plan.options import Keys
+from stoker.plan.index import Index
 from stoker.plan.overlap import count_new
 from stoker.plan.shuffle import Shuffle
 from stoker.plan.sweep import Sweep
@@ -39,6 +39,7 @@ class Plan:
         self.sweeps = tuple(sweeps)
         self._stages = tuple(stages)
         self._owner = owner
+        self._index = Index(self.sweeps)
         self._starts = [0, *accumulate(sweep.size for sweep in self.sweeps)]
 
     @property
@@ -50,13 +51,15 @@ class Plan:
         """The trial at `index`, from 0 on."""
         place, params = self._params(index)
         keys = {name: key(value) for name, value in params.items()}
-        first = self._first(lambda sweep: sweep.find(keys), place)
+        mentions = list(self._index.containing(keys))
+        first = self._starts[mentions[0][0]] + mentions[0][1]
+        asked = {stage for mention, _ in mentions for stage in self.sweeps[mention].stages}
         return Trial(
             number=self._number(index),
             sweep=self.sweeps[place],
             params=params,
             name=self._name(first, params),
-            stages=self._union_of_stages(keys),
+            stages=tuple(stage for stage in self._stages if stage in asked),
             same_as=None if first == index else self._number(first),
         )
 
@@ -73,7 +76,7 @@ class Plan:
 
     def duplicates(self) -> list[int | None]:
         """For each sweep, how many of its trials were asked for before; None if that is too long to count."""
-        new = count_new(self.sweeps)
+        new = count_new(self.sweeps, self._index)
         sizes = (sweep.size for sweep in self.sweeps)
         return [None if n is None else size - n for size, n in zip(sizes, new, strict=True)]
 
@@ -89,14 +92,6 @@ class Plan:
         place, local = self._locate(index)
         return place, self.sweeps[place].params(local)
 
-    def _first(self, find: Callable[[Sweep], int | None], last: int) -> int:
-        """The first trial that `find` finds in the sweeps up to `last`, where it finds one for sure."""
-        for start, sweep in zip(self._starts, self.sweeps[: last + 1], strict=False):
-            found = find(sweep)
-            if found is not None:
-                return start + found
-        raise AssertionError("a sweep does not contain its own trial")
-
     def _name(self, index: int, params: dict[str, Value]) -> str:
         """A trial keeps the directory it has; a free one is its own if it comes first with that name."""
         place, local = self._locate(index)
@@ -107,17 +102,10 @@ class Plan:
         owner = self._owner(name)
         if owner is not None:
             return name if owner == digest(params) else hashed
-        if self._owner(hashed) is not None or not self._comes_first(name, place, params):
+        if self._owner(hashed) is not None or not self._comes_first(name, params):
             return hashed
         return name
 
-    def _comes_first(self, name: str, place: int, params: dict[str, Value]) -> bool:
-        first = self._first(lambda sweep: sweep.find_name(name), place)
-        return digest(self._params(first)[1]) == digest(params)
-
-    def _union_of_stages(self, keys: Keys) -> tuple[str, ...]:
-        asked: set[str] = set()
-        for sweep in self.sweeps:
-            if not asked.issuperset(sweep.stages) and sweep.find(keys) is not None:
-                asked.update(sweep.stages)
-        return tuple(stage for stage in self._stages if stage in asked)
+    def _comes_first(self, name: str, params: dict[str, Value]) -> bool:
+        first = self._index.first_named(name)
+        return first is not None and digest(self.sweeps[first[0]].params(first[1])) == digest(params)

@@ -31,9 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output left: nothing more to say, and nothing to complain about at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output left: nothing more to say
+        _forget_output()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -52,6 +51,11 @@ def _prepare_output() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  (pathlib is slow to import)
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _forget_output() -> None:
+    """Let Python not try again, and complain, to write what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:
@@ -84,6 +88,7 @@ def _report(error: Exception) -> int:
 
         return report(error)
     if isinstance(error, OSError):
+        _forget_output()
         sys.stderr.write(f"stoker: {error.strerror}{f': {error.filename}' if error.filename else ''}\n")
         return 1
     sys.stderr.write(f"stoker: this is a bug in Stoker: {type(error).__name__}: {error}\n")

@@ -26,6 +26,7 @@ from stoker.plan.trials import Trial
 from stoker.spec.problems import Problem, StudyFileError, describe, printable, suggest
 from stoker.spec.study import Stage
 
+USAGE = "[FILE]"
 EXAMPLES = """\
   stoker check                         what params.yaml would run
   stoker check norms.yaml -t rates     only its sweep titled rates

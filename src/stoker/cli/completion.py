@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from stoker.cli import COMMANDS
 
+USAGE = "SHELL"
 EXAMPLES = """\
   bash:  echo 'eval "$(stoker completion bash)"' >> ~/.bashrc
   zsh:   echo 'eval "$(stoker completion zsh)"' >> ~/.zshrc

@@ -19,6 +19,7 @@ from stoker.spec.problems import StudyFileError, describe, printable, suggest
 class Command(Protocol):
     """A module of this package: one command."""
 
+    USAGE: str
     EXAMPLES: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...  # noqa: D102
@@ -49,6 +50,7 @@ def parser(name: str) -> argparse.ArgumentParser:
     command = module(name)
     made = _Parser(
         prog=f"stoker {name}",
+        usage=f"stoker {name} [OPTIONS] {command.USAGE}",
         description=(command.__doc__ or "").strip(),
         epilog=f"examples:\n{command.EXAMPLES.rstrip()}",
         formatter_class=_Formatter,
@@ -61,6 +63,14 @@ def parser(name: str) -> argparse.ArgumentParser:
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=min(100, get_terminal_size().columns - 1))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """`-t, --title TITLE…`, in every version of Python."""
+        words = str(action.metavar or action.dest) if action.nargs != 0 else ""
+        if action.choices is not None:
+            words = "{" + ",".join(map(str, action.choices)) + "}"
+        words += "…" if action.nargs == "+" else ""
+        return f"{', '.join(action.option_strings)} {words}".strip()
 
 
 class _Parser(argparse.ArgumentParser):

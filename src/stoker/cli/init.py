@@ -17,6 +17,7 @@ from stoker.core.errors import UsageError
 from stoker.spec.load import DEFAULT_FILE
 from stoker.spec.problems import printable
 
+USAGE = "[FILE]"
 EXAMPLES = """\
   stoker init                 write params.yaml here
   stoker init norms.yaml      write it under another name

@@ -153,6 +153,8 @@ class Reader:
 
 
 def _name_remedy(name: str) -> str:
+    if re.fullmatch(r"[\d.eE+-]+", name):
+        return "a list needs brackets: [0.1, 0.2]"
     last = re.sub(r"[^\w-]+", "-", name.rpartition(".")[2]).strip("-_") or "x"
     return (
         f"name it `{last}`, and write `{name}={{{last}}}` in the command" if "." in name else f"write {last}"

@@ -137,7 +137,8 @@ def test_a_template_that_is_accepted_is_safe(template: str, scratch: Path) -> No
     parsed = parse("true " + template)
     if parsed.flaws or not parsed.holes:
         return
-    command = parsed.render({"x": "$(touch pwned)`touch pwned`'\";touch pwned;\"'\\"})
+    evil = "$(touch pwned)`touch pwned`'\";touch pwned;\"'\\"
+    command = parsed.render({hole.name: evil for hole in parsed.holes})
     subprocess.run(
         ["bash", "-c", command],
         cwd=scratch,

@@ -1,0 +1,60 @@
+"""The promises hold, whatever happens."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from tests.simulation.world import Faults, Scenario, Simulation
+
+SEEDS = int(os.environ.get("STOKER_TEST_SEEDS", "200"))
+BATCH = 20
+
+
+def scenario(seed: int) -> Scenario:
+    """Some study, some machines, some trouble."""
+    random = Random(seed)
+    rough = random.choice([0.0, 0.02, 0.1])
+    return Scenario(
+        trials=random.choice([1, 3, 10, 30]),
+        machines=random.choice([1, 2, 3, 8]),
+        slots=random.choice([1, 1, 2, 4]),
+        stages=random.choice([("train",), ("train", "test"), ("train", "avg", "test")]),
+        seconds=random.choice([5.0, 60.0, 600.0]),
+        retries=random.choice([0, 1, 3]),
+        faults=Faults(
+            before=rough,
+            after=rough,
+            retried=rough,
+            latency=random.choice([0.001, 0.05, 2.0]),
+            staleness=random.choice([0.0, 0.0, 20.0]),
+            events=random.choice([0.0, 1.0, 6.0]),
+            orders=random.choice([0, 0, 3]),
+            failing=random.choice([0.0, 0.2]),
+        ),
+    )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_promises(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        simulation = Simulation(scenario(seed), seed)
+        broken = simulation.run()
+        assert not broken, "\n".join(
+            [f"seed {seed}: {simulation.scenario}", *broken, *simulation.story[-60:]]
+        )
+
+
+def test_a_quiet_night_wastes_nothing() -> None:
+    simulation = Simulation(Scenario(trials=50, machines=3, slots=2, stages=("train", "test")), 0)
+    assert simulation.run() == []
+    assert len(simulation.starts) == 100
+
+
+def test_a_seed_replays_exactly() -> None:
+    stories = [Simulation(scenario(7), 7) for _ in range(2)]
+    for simulation in stories:
+        simulation.run()
+    assert stories[0].story == stories[1].story

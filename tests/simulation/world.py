@@ -1,0 +1,487 @@
+"""Many machines, one store and everything that can go wrong, in virtual time and decided by a seed.
+
+The agents are the real ones. A run leaves a history, from which `violations` tells broken promises, and a
+story that a person can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from stoker.agent.agent import Agent, Attempt, Outcome, Settings
+from stoker.agent.loop import Event, Loop, Task
+from stoker.store import records
+from stoker.store.interface import Entry, StoreError
+from stoker.store.records import TrialId
+
+
+@dataclass
+class Faults:
+    """How rough the world is; all of it zero is a quiet night."""
+
+    before: float = 0.0  # a store call fails and did nothing
+    after: float = 0.0  # a write lands, and is answered with an error
+    retried: float = 0.0  # a create lands, is tried again underneath, and is answered with "exists"
+    latency: float = 0.01
+    staleness: float = 0.0  # listings may be so late, in seconds
+    events: float = 0.0  # kills, pauses, preemptions, cut-offs per machine and hour
+    orders: int = 0  # times an operator meddles
+    failing: float = 0.0  # a stage fails
+
+
+@dataclass
+class Scenario:
+    """One study and its machines."""
+
+    trials: int = 10
+    machines: int = 2
+    slots: int = 1
+    stages: tuple[str, ...] = ("train",)
+    seconds: float = 60.0  # mean length of a stage
+    retries: int = 1
+    hours: float = 2.0  # for so long things go wrong; then a healthy machine finishes the rest
+    faults: Faults = field(default_factory=Faults)
+
+
+@dataclass
+class Stored:
+    data: bytes
+    version: int
+    time: float
+    writer: object
+    before: Stored | None = None  # what late listings still show
+
+
+class Machine:
+    """A group of tasks that can be paused, killed, or cut off from the store."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.dead = self.paused = self.cut_off = False
+        self.disturbed = False
+        self.parked: list[Task] = []
+        self.clock = simulation.random.uniform(-1e5, 1e5)  # its wall clock is wrong by so much
+        self.running: dict[Attempt, Event[Outcome]] = {}
+        # what World asks for
+        self.loop: Loop = simulation.loop
+        self.random = Random(simulation.random.getrandbits(64))
+        self.store = SimulatedStore(self)
+        self.work = simulation.work
+        self.agent = simulation.make_agent(name, self, simulation.scenario.slots, simulation.settings)
+
+    def describe(self) -> dict[str, Any]:
+        return {"wall": self.loop.now() + self.clock, "host": self.name}
+
+    def is_gone(self, beat: Mapping[str, Any]) -> bool:
+        return False
+
+    async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome:
+        simulation = self.simulation
+        over: Event[Outcome] = Event(self.loop)
+        self.running[attempt] = over
+        simulation.starts.append(Start(self.loop.now(), self, attempt, stage))
+        simulation.tell(
+            self, f"starts {stage} of {attempt.trial}, round {attempt.round}, attempt {attempt.number}"
+        )
+        fails = self.random.random() < simulation.scenario.faults.failing
+        seconds = self.random.expovariate(1 / simulation.scenario.seconds)
+        self.loop.spawn(_set_after(self.loop, over, seconds, Outcome.FAILED if fails else Outcome.FINISHED))
+        outcome = await over.wait()
+        self.running.pop(attempt, None)
+        simulation.tell(self, f"{outcome.value} {stage} of {attempt.trial}")
+        return outcome
+
+    def cancel(self, attempt: Attempt) -> None:
+        over = self.running.get(attempt)
+        if over is not None:
+            over.set(Outcome.CANCELLED)
+
+
+async def _set_after(loop: Loop, event: Event[Outcome], seconds: float, outcome: Outcome) -> None:
+    await loop.sleep(seconds)
+    event.set(outcome)
+
+
+class SimulatedStore:
+    """The shared store as one machine sees it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._shared = machine.simulation.objects
+        self._faults = machine.simulation.scenario.faults
+
+    async def _travel(self, failing: float) -> None:
+        random, loop = self._machine.random, self._machine.loop
+        await loop.sleep(random.uniform(0.1, 1.9) * self._faults.latency)
+        if self._machine.cut_off:
+            await loop.sleep(5.0)
+            raise StoreError("cut off")
+        if random.random() < failing:
+            raise StoreError("unavailable")
+
+    def _put(self, key: str, data: bytes) -> None:
+        simulation, old = self._machine.simulation, self._shared.get(key)
+        simulation.versions += 1
+        now = simulation.loop.now()
+        if old is not None and not key.startswith("beats/"):
+            simulation.overwritten.append(key)
+        self._shared[key] = Stored(data, simulation.versions, now, self._machine, old)
+        while old is not None and old.time > now - self._faults.staleness:
+            old = old.before
+        if old is not None:
+            old.before = None  # too old to be shown by any listing
+
+    async def create(self, key: str, data: bytes) -> bool:
+        await self._travel(self._faults.before)
+        created = key not in self._shared
+        if created:
+            self._put(key, data)
+        await self._travel(self._faults.after)
+        return created and self._machine.random.random() >= self._faults.retried
+
+    async def read(self, key: str) -> bytes | None:
+        await self._travel(self._faults.before)
+        found = self._shared.get(key)
+        return found.data if found else None
+
+    async def write(self, key: str, data: bytes) -> None:
+        await self._travel(self._faults.before)
+        self._put(key, data)
+        await self._travel(self._faults.after)
+
+    async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
+        await self._travel(self._faults.before)
+        horizon = self._machine.loop.now() - self._machine.random.uniform(0, self._faults.staleness)
+        entries = []
+        for key in sorted(key for key in self._shared if key.startswith(prefix) and key > after):
+            shown: Stored | None = self._shared[key]
+            while shown is not None and shown.time > horizon and shown.writer is not self._machine:
+                shown = shown.before
+            if shown is not None:
+                entries.append(Entry(key, str(shown.version)))
+        return entries
+
+
+class SimulatedLoop(Loop):
+    """Virtual time, and tasks that stand still with their machine."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        super().__init__(lambda: self.time)
+        self.graveyard: list[Task] = []  # kept, lest closing a coroutine runs its last lines
+
+    def _run(self, task: Task) -> None:
+        machine = task.group
+        if isinstance(machine, Machine) and machine.dead:
+            self.graveyard.append(task)
+        elif isinstance(machine, Machine) and machine.paused:
+            machine.parked.append(task)
+        else:
+            super()._run(task)
+
+    def run_until(self, is_over: Callable[[], bool], limit: float) -> bool:
+        """Let time pass; False if the limit came before the end."""
+        while not is_over():
+            if not self.step():
+                due = self.next_timer()
+                if due is None or due > limit:
+                    return is_over()
+                self.time = max(self.time, due)
+        return True
+
+
+class SimulatedWork:
+    """Iterations of trials that all have the same stages."""
+
+    def __init__(self, stages: tuple[str, ...]) -> None:
+        self._stages = stages
+
+    def size(self, body: Mapping[str, Any]) -> int:
+        return int(body["size"])
+
+    def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]:
+        return lambda number: False
+
+    def stages(self, trial: TrialId) -> Sequence[str]:
+        return self._stages
+
+
+@dataclass(frozen=True)
+class Start:
+    """A stage that some machine started."""
+
+    time: float
+    machine: Machine
+    attempt: Attempt
+    stage: str
+
+
+class Simulation:
+    """A scenario played with a seed."""
+
+    def __init__(self, scenario: Scenario, seed: int, make_agent: Callable[..., Agent] = Agent) -> None:
+        self.scenario = scenario
+        self.random = Random(seed)
+        self.make_agent = make_agent
+        self.settings = Settings(retries=scenario.retries, lease=60.0, beat=5.0)
+        self.loop = SimulatedLoop()
+        self.objects: dict[str, Stored] = {}
+        self.versions = 0
+        self.work = SimulatedWork(scenario.stages)
+        self.machines: list[Machine] = []
+        self.starts: list[Start] = []
+        self.story: list[str] = []
+        self.sizes: dict[int, int] = {}
+        self.rounds: dict[TrialId, int] = {}
+        self.stuck = False
+        self.overwritten: list[str] = []
+        self._orders = 0
+
+    def tell(self, who: Machine | None, what: str) -> None:
+        self.story.append(f"{self.loop.time:9.2f}  {who.name if who else 'operator':<10} {what}")
+
+    def run(self) -> list[str]:
+        """Play it, and return what promises were broken."""
+        self.add_iteration(self.scenario.trials)
+        for _ in range(self.scenario.machines):
+            self.start_machine()
+        self._calm: Event[None] = Event(self.loop)
+        self._meddled: Event[None] = Event(self.loop)
+        self.loop.spawn(self._trouble())
+        self.loop.spawn(self._meddle())
+        over = self.loop.run_until(self._is_over, limit=48 * 3600.0)
+        self.stuck = not over
+        return violations(self)
+
+    def _is_over(self) -> bool:
+        return self._calm.done and all(machine.dead or machine.task.ended.done for machine in self.machines)
+
+    def start_machine(self) -> Machine:
+        machine = Machine(self, f"m{len(self.machines) + 1}")
+        self.machines.append(machine)
+        self.tell(machine, "joins")
+        machine.task = self.loop.spawn(_live(machine), group=machine)  # type: ignore[attr-defined]
+        return machine
+
+    def add_iteration(self, size: int) -> None:
+        iteration = len(self.sizes) + 1
+        self.sizes[iteration] = size
+        self._write(records.plan_key(iteration), {"size": size})
+
+    def _write(self, key: str, body: dict[str, Any]) -> None:
+        self.versions += 1
+        self.objects[key] = Stored(records.encode(body), self.versions, self.loop.time, None)
+
+    def order(self, body: dict[str, Any]) -> None:
+        self._orders += 1
+        self._write(records.order_key(self._orders), body)
+
+    # What goes wrong
+
+    async def _trouble(self) -> None:
+        end, random = self.scenario.hours * 3600, self.random
+        rate = self.scenario.faults.events * self.scenario.machines / 3600
+        while rate and self.loop.time < end:
+            await self.loop.sleep(random.expovariate(rate))
+            alive = [machine for machine in self.machines if not machine.dead and not machine.task.ended.done]  # type: ignore[attr-defined]
+            if alive:
+                machine = random.choice(alive)
+                machine.disturbed = True
+                self.loop.spawn(random.choice(TROUBLES)(self, machine))
+        await self._meddled.wait()
+        self.start_machine()
+        self._calm.set(None)
+
+    async def _meddle(self) -> None:
+        for _ in range(self.scenario.faults.orders):
+            await self.loop.sleep(
+                self.random.uniform(1, self.scenario.hours * 1800 / self.scenario.faults.orders)
+            )
+            self.random.choice(MEDDLINGS)(self)
+            self.start_machine()
+        self._meddled.set(None)
+
+
+async def _live(machine: Machine) -> None:
+    await machine.agent.main()
+    machine.simulation.tell(machine, "leaves")
+
+
+async def _kill(simulation: Simulation, machine: Machine) -> None:
+    simulation.tell(machine, "is killed")
+    machine.dead = True
+    await simulation.loop.sleep(simulation.random.uniform(1, 200))
+    simulation.start_machine()
+
+
+async def _pause(simulation: Simulation, machine: Machine) -> None:
+    simulation.tell(machine, "is paused")
+    machine.paused = True
+    await simulation.loop.sleep(simulation.random.uniform(1, 300))
+    machine.paused = False
+    simulation.tell(machine, "wakes up")
+    for task in machine.parked:
+        simulation.loop.wake(task)
+    machine.parked.clear()
+
+
+async def _preempt(simulation: Simulation, machine: Machine) -> None:
+    simulation.tell(machine, "is told to leave")
+    machine.agent.leave()
+    await simulation.loop.sleep(30)
+    await _kill(simulation, machine)
+
+
+async def _cut_off(simulation: Simulation, machine: Machine) -> None:
+    simulation.tell(machine, "is cut off")
+    machine.cut_off = True
+    await simulation.loop.sleep(simulation.random.uniform(1, 300))
+    machine.cut_off = False
+    simulation.tell(machine, "is connected again")
+
+
+TROUBLES: list[Callable[[Simulation, Machine], Coroutine[Any, Any, None]]] = [
+    _kill,
+    _pause,
+    _preempt,
+    _cut_off,
+]
+
+
+def _retry(simulation: Simulation) -> None:
+    """Open a new round for some trial, fresh (`--force`) or going on from what is finished (`retry`)."""
+    iteration = simulation.random.choice(list(simulation.sizes))
+    trial = TrialId(iteration, simulation.random.randint(1, simulation.sizes[iteration]))
+    round_ = simulation.rounds.get(trial, 1) + 1
+    fresh = simulation.random.random() < 0.5
+    simulation.rounds[trial] = round_
+    simulation.tell(None, f"opens round {round_} of {trial}{', fresh' if fresh else ''}")
+    simulation._write(records.round_key(trial, round_), {"fresh": fresh})
+    simulation.order({"rounds": [f"{trial}.{round_}"]})
+
+
+def _stop_trial(simulation: Simulation) -> None:
+    iteration = simulation.random.choice(list(simulation.sizes))
+    trial = TrialId(iteration, simulation.random.randint(1, simulation.sizes[iteration]))
+    simulation.tell(None, f"stops {trial}")
+    simulation.order({"stop": [f"{trial}.{simulation.rounds.get(trial, 1)}"]})
+
+
+def _next_iteration(simulation: Simulation) -> None:
+    simulation.tell(None, "adds an iteration")
+    simulation.add_iteration(simulation.random.randint(1, 10))
+
+
+MEDDLINGS = [_retry, _stop_trial, _next_iteration]
+
+
+# What must hold
+
+
+def violations(simulation: Simulation) -> list[str]:
+    """Broken promises, in words."""
+    if simulation.stuck:
+        return ["agents did not leave in two days", *_missing_results(simulation)]
+    return [
+        *_missing_results(simulation),
+        *_run_again(simulation),
+        *_left_open(simulation),
+        *_robbed(simulation),
+    ]
+
+
+def _missing_results(simulation: Simulation) -> list[str]:
+    found = []
+    for iteration, size in simulation.sizes.items():
+        for number in range(1, size + 1):
+            trial = TrialId(iteration, number)
+            round_ = simulation.rounds.get(trial, 1)
+            if records.result_key(trial, round_) not in simulation.objects:
+                found.append(f"round {round_} of {trial} has no result")
+    return found
+
+
+def _run_again(simulation: Simulation) -> list[str]:
+    """A stage that was recorded as finished, started by an attempt that was claimed after that."""
+    found = []
+    for start in simulation.starts:
+        attempt = start.attempt
+        record = simulation.objects.get(records.stage_key(attempt.trial, attempt.round, start.stage))
+        claim = simulation.objects.get(attempt.claim)
+        if record is not None and claim is not None and record.time < claim.time:
+            found.append(f"{start.stage} of {attempt.trial} ran again in attempt {attempt.number}")
+    return found
+
+
+def _unrecorded(simulation: Simulation) -> list[str]:
+    """A finished trial, one of whose stages has no record."""
+    found = []
+    for key, stored in simulation.objects.items():
+        mark = records.parse_key(key)
+        if (
+            mark is None
+            or mark.kind != "result"
+            or (records.decode(stored.data) or {})["status"] != "finished"
+        ):
+            continue
+        for stage in simulation.scenario.stages:
+            keys = [records.stage_key(mark.trial, round_, stage) for round_ in range(1, mark.round + 1)]
+            if not any(key in simulation.objects for key in keys):
+                found.append(f"{stage} of {mark.trial} is not recorded")
+    return found
+
+
+def _overwritten(simulation: Simulation) -> list[str]:
+    """A record that is not a beat, written twice."""
+    return [f"{key} was overwritten" for key in simulation.overwritten]
+
+
+def _failed_too_often(simulation: Simulation) -> list[str]:
+    """A round with more failures than the study allows."""
+    failures: dict[tuple[TrialId, int], int] = {}
+    for key in simulation.objects:
+        mark = records.parse_key(key)
+        if mark is not None and mark.kind == "failed":
+            place = (mark.trial, mark.round)
+            failures[place] = failures.get(place, 0) + 1
+    return [
+        f"{trial} failed {n} times"
+        for (trial, _), n in failures.items()
+        if n > simulation.scenario.retries + 1
+    ]
+
+
+def _left_open(simulation: Simulation) -> list[str]:
+    """A claim without an end, of an agent that nothing happened to."""
+    calm = {machine.name for machine in simulation.machines if not machine.dead}
+    found = []
+    for key, stored in simulation.objects.items():
+        mark = records.parse_key(key)
+        if mark is not None and mark.kind == "claim":
+            holder = (records.decode(stored.data) or {})["agent"]
+            ends = (records.end_key(mark.trial, mark.round, mark.attempt, end) for end in records.End)
+            if holder in calm and not any(end in simulation.objects for end in ends):
+                found.append(f"{holder} left its claim {key} open")
+    return found
+
+
+def _robbed(simulation: Simulation) -> list[str]:
+    """An attempt taken from an agent that nothing happened to."""
+    calm = {machine.name for machine in simulation.machines if not machine.disturbed}
+    found = []
+    for start in simulation.starts:
+        attempt = start.attempt
+        if attempt.number == 1:
+            continue
+        before = records.claim_key(attempt.trial, attempt.round, attempt.number - 1)
+        claim, mine = simulation.objects[before], simulation.objects[attempt.claim]
+        ends = [records.end_key(attempt.trial, attempt.round, attempt.number - 1, end) for end in records.End]
+        ended = [simulation.objects[end].time for end in ends if end in simulation.objects]
+        holder = (records.decode(claim.data) or {})["agent"]
+        if holder in calm and not any(time <= mine.time for time in ended):
+            found.append(f"{start.machine.name} took {attempt.trial} from {holder}, which was at work")
+    return found

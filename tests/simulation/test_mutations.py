@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.agent import Agent, Attempt
-from stoker.agent.view import Watch
+from stoker.agent.view import View, Watch
 from stoker.store import records
 from stoker.store.interface import StoreError
 from stoker.store.records import Mark, Status, TrialId
@@ -27,12 +27,18 @@ class TrustsExists(Agent):
                 await self._loop.sleep(1)
 
 
+class OneRoundView(View):
+    def add(self, mark: Mark) -> None:
+        if mark.kind != "round":
+            super().add(mark)
+
+
 class ForgetsRounds(Agent):
     """Passes over what opens a new round."""
 
-    def _note(self, mark: Mark) -> None:
-        if mark.kind != "round":
-            super()._note(mark)
+    def __init__(self, *words: Any) -> None:
+        super().__init__(*words)
+        self._view = OneRoundView()
 
 
 class ComparesClocks(Agent):

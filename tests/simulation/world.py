@@ -6,6 +6,7 @@ story that a person can read.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -64,6 +65,7 @@ class Machine:
         self.dead = self.paused = self.cut_off = False
         self.disturbed = False
         self.parked: list[Task] = []
+        self.task: Task
         self.clock = simulation.random.uniform(-1e5, 1e5)  # its wall clock is wrong by so much
         self.running: dict[Attempt, Event[Outcome]] = {}
         # what World asks for
@@ -117,7 +119,7 @@ class SimulatedStore:
     async def _travel(self, failing: float) -> None:
         random, loop = self._machine.random, self._machine.loop
         await loop.sleep(random.uniform(0.1, 1.9) * self._faults.latency)
-        if self._machine.cut_off:
+        if self._machine.cut_off or self._machine.simulation.outages:
             await loop.sleep(5.0)
             raise StoreError("cut off")
         if random.random() < failing:
@@ -129,6 +131,7 @@ class SimulatedStore:
         now = simulation.loop.now()
         if old is not None and not key.startswith("beats/"):
             simulation.overwritten.append(key)
+        simulation.add_key(key)
         self._shared[key] = Stored(data, simulation.versions, now, self._machine, old)
         while old is not None and old.time > now - self._faults.staleness:
             old = old.before
@@ -157,7 +160,7 @@ class SimulatedStore:
         await self._travel(self._faults.before)
         horizon = self._machine.loop.now() - self._machine.random.uniform(0, self._faults.staleness)
         entries = []
-        for key in sorted(key for key in self._shared if key.startswith(prefix) and key > after):
+        for key in self._machine.simulation.keys_with(prefix):
             shown: Stored | None = self._shared[key]
             while shown is not None and shown.time > horizon and shown.writer is not self._machine:
                 shown = shown.before
@@ -238,11 +241,20 @@ class Simulation:
         self.sizes: dict[int, int] = {}
         self.rounds: dict[TrialId, int] = {}
         self.stuck = False
+        self.outages = 0
         self.overwritten: list[str] = []
+        self._keys: list[str] = []  # sorted
         self._orders = 0
 
     def tell(self, who: Machine | None, what: str) -> None:
         self.story.append(f"{self.loop.time:9.2f}  {who.name if who else 'operator':<10} {what}")
+
+    def keys_with(self, prefix: str) -> list[str]:
+        return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, prefix + "\x7f")]
+
+    def add_key(self, key: str) -> None:
+        if key not in self.objects:
+            insort(self._keys, key)
 
     def run(self) -> list[str]:
         """Play it, and return what promises were broken."""
@@ -264,7 +276,7 @@ class Simulation:
         machine = Machine(self, f"m{len(self.machines) + 1}")
         self.machines.append(machine)
         self.tell(machine, "joins")
-        machine.task = self.loop.spawn(_live(machine), group=machine)  # type: ignore[attr-defined]
+        machine.task = self.loop.spawn(_live(machine), group=machine)
         return machine
 
     def add_iteration(self, size: int) -> None:
@@ -274,6 +286,7 @@ class Simulation:
 
     def _write(self, key: str, body: dict[str, Any]) -> None:
         self.versions += 1
+        self.add_key(key)
         self.objects[key] = Stored(records.encode(body), self.versions, self.loop.time, None)
 
     def order(self, body: dict[str, Any]) -> None:
@@ -287,11 +300,11 @@ class Simulation:
         rate = self.scenario.faults.events * self.scenario.machines / 3600
         while rate and self.loop.time < end:
             await self.loop.sleep(random.expovariate(rate))
-            alive = [machine for machine in self.machines if not machine.dead and not machine.task.ended.done]  # type: ignore[attr-defined]
+            alive = [machine for machine in self.machines if not machine.dead and not machine.task.ended.done]
             if alive:
-                machine = random.choice(alive)
-                machine.disturbed = True
-                self.loop.spawn(random.choice(TROUBLES)(self, machine))
+                trouble, machine = random.choice(TROUBLES), random.choice(alive)
+                machine.disturbed = machine.disturbed or trouble is not _outage
+                self.loop.spawn(trouble(self, machine))
         await self._meddled.wait()
         self.start_machine()
         self._calm.set(None)
@@ -344,6 +357,15 @@ async def _cut_off(simulation: Simulation, machine: Machine) -> None:
     simulation.tell(machine, "is connected again")
 
 
+async def _outage(simulation: Simulation, machine: Machine) -> None:
+    """The store is away for all; nobody has a reason to take anything from anybody."""
+    simulation.tell(None, "finds the store away")
+    simulation.outages += 1
+    await simulation.loop.sleep(simulation.random.uniform(1, 600))
+    simulation.outages -= 1
+    simulation.tell(None, "finds the store back")
+
+
 TROUBLES: list[Callable[[Simulation, Machine], Coroutine[Any, Any, None]]] = [
     _kill,
     _pause,
@@ -386,12 +408,8 @@ def violations(simulation: Simulation) -> list[str]:
     """Broken promises, in words."""
     if simulation.stuck:
         return ["agents did not leave in two days", *_missing_results(simulation)]
-    return [
-        *_missing_results(simulation),
-        *_run_again(simulation),
-        *_left_open(simulation),
-        *_robbed(simulation),
-    ]
+    checks = (_missing_results, _run_again, _unrecorded, _overwritten, _left_open, _robbed, _failed_too_often)
+    return [broken for check in checks for broken in check(simulation)]
 
 
 def _missing_results(simulation: Simulation) -> list[str]:

@@ -102,6 +102,7 @@ class Agent:
         self._orders: list[dict[str, Any]] = []
         self._leaving: Event[None] = Event(self._loop)
         self._refreshed: Event[None] = Event(self._loop)
+        self._known: dict[tuple[int, int], set[str]] = {}  # keys read, of ranges that are not done
         self._beats = 0
 
     # Life
@@ -184,15 +185,20 @@ class Agent:
 
     async def _see_trials(self) -> None:
         """From the first range with something to do, until one shows that nobody has come so far."""
-        for iteration in self._view.iterations:
-            for place in self._view.open_ranges(iteration):
+        ranges = {iteration: list(self._view.open_ranges(iteration)) for iteration in self._view.iterations}
+        for done in set(self._known) - {(i, place) for i, places in ranges.items() for place in places}:
+            del self._known[done]
+        for iteration, places in ranges.items():
+            for place in places:
                 if not await self._see_range(iteration, place):
                     break
 
     async def _see_range(self, iteration: int, place: int) -> bool:
         entries = await self._store.list(records.range_prefix(iteration, place))
-        marks = [records.parse_key(entry.key) for entry in entries]
-        for mark in marks:
+        known = self._known.setdefault((iteration, place), set())
+        for key in [entry.key for entry in entries if entry.key not in known]:
+            known.add(key)
+            mark = records.parse_key(key)
             if mark is not None:
                 self._view.add(mark)
         return bool(entries)

@@ -97,6 +97,9 @@ class Machine:
         simulation.tell(self, f"{outcome.value} {stage} of {attempt.trial}")
         return outcome
 
+    def notes(self, attempt: Attempt) -> dict[str, Any]:
+        return {}
+
     def cancel(self, attempt: Attempt) -> None:
         over = self.running.get(attempt)
         if over is not None:
@@ -428,7 +431,10 @@ def _run_again(simulation: Simulation) -> list[str]:
     found = []
     for start in simulation.starts:
         attempt = start.attempt
-        record = simulation.objects.get(records.stage_key(attempt.trial, attempt.round, start.stage))
+        is_last = start.stage == simulation.scenario.stages[-1]
+        by_result = records.result_key(attempt.trial, attempt.round)
+        by_itself = records.stage_key(attempt.trial, attempt.round, start.stage)
+        record = simulation.objects.get(by_result if is_last else by_itself)
         claim = simulation.objects.get(attempt.claim)
         if record is not None and claim is not None and record.time < claim.time:
             found.append(f"{start.stage} of {attempt.trial} ran again in attempt {attempt.number}")
@@ -436,7 +442,7 @@ def _run_again(simulation: Simulation) -> list[str]:
 
 
 def _unrecorded(simulation: Simulation) -> list[str]:
-    """A finished trial, one of whose stages has no record."""
+    """A finished trial, one of whose stages before the last has no record."""
     found = []
     for key, stored in simulation.objects.items():
         mark = records.parse_key(key)
@@ -446,8 +452,9 @@ def _unrecorded(simulation: Simulation) -> list[str]:
             or (records.decode(stored.data) or {})["status"] != "finished"
         ):
             continue
-        for stage in simulation.scenario.stages:
+        for stage in simulation.scenario.stages[:-1]:
             keys = [records.stage_key(mark.trial, round_, stage) for round_ in range(1, mark.round + 1)]
+            keys += [records.result_key(mark.trial, round_) for round_ in range(1, mark.round)]
             if not any(key in simulation.objects for key in keys):
                 found.append(f"{stage} of {mark.trial} is not recorded")
     return found

@@ -82,6 +82,7 @@ class World(Protocol):
     def is_gone(self, beat: Mapping[str, Any]) -> bool: ...  # noqa: D102  an agent of this host whose process is no more
     async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome: ...  # noqa: D102
     def cancel(self, attempt: Attempt) -> None: ...  # noqa: D102  ends the running stage; it comes out as CANCELLED
+    def notes(self, attempt: Attempt) -> dict[str, Any]: ...  # noqa: D102  what to keep of an attempt with its end
 
 
 class Agent:
@@ -101,7 +102,9 @@ class Agent:
         self._not_before: dict[TrialId, float] = {}  # trials that wait after a failure
         self._orders: list[dict[str, Any]] = []
         self._leaving: Event[None] = Event(self._loop)
+        self._pauses: set[Event[None]] = set()
         self._refreshed: Event[None] = Event(self._loop)
+        self._heard: dict[str, str] = {}  # agent → the version of its beat that was read last
         self._known: dict[tuple[int, int], set[str]] = {}  # keys read, of ranges that are not done
         self._beats = 0
 
@@ -115,29 +118,40 @@ class Agent:
         slots = [self._loop.spawn(self._serve(slot)) for slot in range(self._slots)]
         for slot in slots:
             await slot.ended.wait()
-        self._leaving.set(None)
+        self._stop_chores()
         for chore in chores:
             await chore.ended.wait()
         await self._beat(left=True)
 
     def leave(self) -> None:
         """Give everything back and go, as soon as possible: the machine is being taken away."""
-        self._leaving.set(None)
+        self._stop_chores()
         for attempt in list(self._own.values()):
             self._world.cancel(attempt)
         self._wake()
 
+    def _stop_chores(self) -> None:
+        self._leaving.set(None)
+        for pause in self._pauses:
+            pause.set(None)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not longer than the agent stays."""
+        pause = self._loop.at(self._loop.now() + seconds)
+        self._pauses.add(pause)
+        await pause.wait()
+        self._pauses.discard(pause)
+
     async def _keep_beating(self) -> None:
         while not self._leaving.done:
-            pause = self._loop.at(self._loop.now() + self._beat_interval())
-            await pause.wait()
+            await self._pause(self._beat_interval())
             if not self._leaving.done:
                 await self._beat()
 
     async def _keep_looking(self) -> None:
         """Apart from beating: looking around may take long, and must not make the others worry."""
         while not self._leaving.done:
-            await self._loop.sleep(self._beat_interval())
+            await self._pause(self._beat_interval())
             if not self._leaving.done:
                 await self._refresh()
 
@@ -168,6 +182,7 @@ class Agent:
         await self._see_plans()
         await self._see_trials()
         await self._see_orders()
+        await self._learn_holders()
         await self._see_beats()
 
     def _wake(self) -> None:
@@ -208,13 +223,15 @@ class Agent:
         entries = await self._store.list("beats/")
         now, holders = self._loop.now(), set(self._holders.values()) - {self.name}
         shown = {entry.key.partition("/")[2]: entry.version for entry in entries}
-        changed = [agent for agent, version in shown.items() if self._watch.observe(agent, version, now)]
-        for agent in holders - set(shown):
-            self._watch.miss(agent, now)
-        for agent in sorted(holders.intersection(changed)):
-            body = records.decode(await self._store.read(records.beat_key(agent)))
-            if body is not None:
-                self._hear(agent, body)
+        shown.pop(self.name, None)
+        for agent in {**shown, **dict.fromkeys(holders)}:
+            self._watch.observe(agent, shown.get(agent, ""), now)
+        for agent in sorted(holders.intersection(shown)):
+            if self._heard.get(agent) != shown[agent]:
+                body = records.decode(await self._store.read(records.beat_key(agent)))
+                if body is not None:
+                    self._heard[agent] = shown[agent]
+                    self._hear(agent, body)
 
     def _hear(self, agent: str, body: Mapping[str, Any]) -> None:
         self._watch.hear(agent, frozenset(body.get("running", ())), bool(body.get("left")))
@@ -253,15 +270,18 @@ class Agent:
         return self._watch.is_alive(holder) and self._watch.stands_by(holder, claim)
 
     async def _learn_holders(self) -> None:
-        """Read whose the claims without an end are."""
-        for trial in list(self._view.unfinished()):
-            state = self._view.state(trial)
-            for round_, known in list(state.rounds.items()):
-                last = max(known.attempts, default=0)
-                claim = records.claim_key(trial, round_, last)
-                if last and known.attempts[last] is None and claim not in self._holders:
-                    body = records.decode(await self._store.read(claim))
-                    self._holders[claim] = str((body or {}).get("agent", ""))
+        """Read whose the claims without an end are, and forget those that are over."""
+        wanted = {}
+        for trial, state in self._view.touched():
+            known = state.rounds.get(state.current)
+            last = max(known.attempts, default=0) if known else 0
+            if known and last and known.attempts[last] is None:
+                wanted[records.claim_key(trial, state.current, last)] = trial
+        self._holders = {claim: agent for claim, agent in self._holders.items() if claim in wanted}
+        for claim in wanted:
+            if claim not in self._holders:
+                body = records.decode(await self._store.read(claim))
+                self._holders[claim] = str((body or {}).get("agent", ""))
 
     def _cancel_what_is_no_longer_ours(self) -> None:
         """Somebody took over, or the trial was stopped: our stage must not go on."""
@@ -306,8 +326,6 @@ class Agent:
         return next(self._view.unfinished(), None) is None
 
     async def _wait_for_news(self) -> None:
-        with suppress(StoreError):
-            await self._learn_holders()
         if self._choose() is None:
             await self._refreshed.wait()
 
@@ -364,23 +382,27 @@ class Agent:
             await self._run_stages(attempt, slot)
         finally:
             del self._own[attempt.trial]
+            self._wake()  # slots that found nothing to do may find something, or that all is done
 
     async def _run_stages(self, attempt: Attempt, slot: int) -> None:
         finished = await self._finished_stages(attempt)
-        for stage in self._world.work.stages(attempt.trial):
-            if stage in finished:
-                continue
+        left = [stage for stage in self._world.work.stages(attempt.trial) if stage not in finished]
+        for stage in left:
             outcome = Outcome.CANCELLED
             if not self._leaving.done:
                 outcome = await self._world.run_stage(attempt, stage, slot)
             if outcome is not Outcome.FINISHED:
                 await self._end_early(attempt, outcome)
                 return
-            key = records.stage_key(attempt.trial, attempt.round, stage)
-            await self._put_once(key, {"attempt": attempt.number, "nonce": attempt.nonce}, attempt.nonce)
-            self._note(records.Mark(attempt.trial, attempt.round, "stage", stage=stage))
-        await self._commit(attempt.trial, attempt.round, Status.FINISHED, {"attempt": attempt.number})
+            if stage != left[-1]:  # the result speaks for the last one
+                await self._record_stage(attempt, stage)
+        await self._commit(attempt.trial, attempt.round, Status.FINISHED, self._notes(attempt))
         await self._end(attempt, End.FINISHED)
+
+    async def _record_stage(self, attempt: Attempt, stage: str) -> None:
+        key = records.stage_key(attempt.trial, attempt.round, stage)
+        await self._put_once(key, {"attempt": attempt.number, "nonce": attempt.nonce}, attempt.nonce)
+        self._note(records.Mark(attempt.trial, attempt.round, "stage", stage=stage))
 
     async def _finished_stages(self, attempt: Attempt) -> set[str]:
         """Stages that earlier attempts finished, in this round or in those it goes on from.
@@ -393,15 +415,21 @@ class Agent:
         return found
 
     async def _read_stages(self, attempt: Attempt) -> set[str]:
-        found = set()
+        found: set[str] = set()
+        stages = self._world.work.stages(attempt.trial)
         for round_ in range(attempt.round, 0, -1):
-            for stage in self._world.work.stages(attempt.trial):
-                if await self._store.read(records.stage_key(attempt.trial, round_, stage)) is not None:
-                    found.add(stage)
+            found.update(await self._stages_of_round(attempt.trial, round_, stages))
             opened = records.decode(await self._store.read(records.round_key(attempt.trial, round_)))
             if opened is not None and opened.get("fresh"):
                 break
         return found
+
+    async def _stages_of_round(self, trial: TrialId, round_: int, stages: Sequence[str]) -> set[str]:
+        result = records.decode(await self._store.read(records.result_key(trial, round_)))
+        if result is not None and result.get("status") == Status.FINISHED.value:
+            return set(stages)
+        keys = {stage: records.stage_key(trial, round_, stage) for stage in stages}
+        return {stage for stage, key in keys.items() if await self._store.read(key) is not None}
 
     async def _end_early(self, attempt: Attempt, outcome: Outcome) -> None:
         if outcome is Outcome.FAILED:
@@ -416,7 +444,9 @@ class Agent:
         known = self._view.state(attempt.trial).rounds.get(attempt.round)
         before = sum(end is End.FAILED for end in known.attempts.values()) if known else 0
         if before + 1 > self._settings.retries:
-            await self._commit(attempt.trial, attempt.round, Status.FAILED, {"why": "failed"})
+            await self._commit(
+                attempt.trial, attempt.round, Status.FAILED, {"why": "failed", **self._notes(attempt)}
+            )
         pause = self._settings.back_off * 2**before
         self._not_before[attempt.trial] = self._loop.now() + pause
         self._loop.spawn(self._wake_after(pause))
@@ -437,8 +467,12 @@ class Agent:
 
     async def _end(self, attempt: Attempt, end: End) -> None:
         key = records.end_key(attempt.trial, attempt.round, attempt.number, end)
-        await self._put_once(key, {"agent": self.name, "nonce": attempt.nonce}, attempt.nonce)
+        body = {"agent": self.name, "nonce": attempt.nonce, **self._notes(attempt)}
+        await self._put_once(key, body, attempt.nonce)
         self._note(records.Mark(attempt.trial, attempt.round, end.value, attempt.number))
+
+    def _notes(self, attempt: Attempt) -> dict[str, Any]:
+        return {"attempt": attempt.number, **self._world.notes(attempt)}
 
     def _note(self, mark: records.Mark) -> None:
         self._view.add(mark)

@@ -132,6 +132,10 @@ class View:
         """What is known of a trial that is not done."""
         return self._states.get(trial) or TrialState()
 
+    def touched(self) -> list[tuple[TrialId, TrialState]]:
+        """Trials that are not done and of which there are records."""
+        return list(self._states.items())
+
     def done_round(self, trial: TrialId) -> int:
         """The last round of a trial that has a result; 0 if none has."""
         places = self._done.get((trial.iteration, range_of(trial.number)))
@@ -218,16 +222,12 @@ class Watch:
         self._seen: dict[str, _Seen] = {}
         self._gone: set[str] = set()
 
-    def observe(self, agent: str, version: str, now: float) -> bool:
-        """A listing shows this version of an agent's beat; True if it is a new one."""
-        known = self._seen.get(agent)
-        if known is None:
-            self._seen[agent] = _Seen(version, now)
-            return True
-        changed = known.version != version
-        known.silence = 0.0 if changed else known.silence + min(now - known.looked, self._longest)
+    def observe(self, agent: str, version: str, now: float) -> None:
+        """A listing shows this version of an agent's beat; an empty one if it shows none."""
+        known = self._seen.setdefault(agent, _Seen(version, now))
+        passed = min(now - known.looked, self._longest)
+        known.silence = known.silence + passed if known.version == version else 0.0
         known.version, known.looked = version, now
-        return changed
 
     def hear(self, agent: str, mentions: frozenset[str], left: bool) -> None:
         """A new beat says which claims it stands by, and whether the agent left."""
@@ -240,10 +240,6 @@ class Watch:
     def bury(self, agent: str) -> None:
         """The agent is known to be dead."""
         self._gone.add(agent)
-
-    def miss(self, agent: str, now: float) -> None:
-        """A listing shows no beat of an agent that holds something: it is silent too."""
-        self.observe(agent, "", now)
 
     def is_alive(self, agent: str) -> bool:
         """Whether the agent may still be at work. One that was never looked for may."""

@@ -63,6 +63,18 @@ class Plan:
             same_as=None if first == index else self._number(first),
         )
 
+    def index_of(self, number: int) -> int | None:
+        """Where the trial with a number stands; None if its sweep is not part of the plan."""
+        for start, sweep in zip(self._starts, self.sweeps, strict=False):
+            if sweep.first < number <= sweep.first + sweep.size:
+                return start + number - sweep.first - 1
+        return None
+
+    def first_with(self, params: dict[str, Value]) -> int | None:
+        """The number of the first trial with exactly these parameters."""
+        found = next(self._index.containing({name: key(value) for name, value in params.items()}), None)
+        return None if found is None else self._number(self._starts[found[0]] + found[1])
+
     def __iter__(self) -> Iterator[Trial]:
         return (self.trial(index) for index in range(self.size))
 

@@ -1,0 +1,53 @@
+"""A trial's directory: `param`, `stat` and logs, as people read them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+
+from stoker.core.values import Value, text
+
+_PLAIN = re.compile(r"[A-Za-z_/.][\w/.+-]*(?: [\w/.+-]+)*", re.ASCII)
+_NOT_TEXT = re.compile(r"(?:y|n|yes|no|on|off|true|false|null|~|[-+]?\.(?:inf|nan)|\.)", re.IGNORECASE)
+
+
+def yaml_value(value: Value) -> str:
+    """A value as YAML that reads back as the same: plain where that is safe, quoted otherwise."""
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and not _NOT_TEXT.fullmatch(value) and not value.startswith(".")
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return text(value)
+
+
+def yaml_mapping(values: Mapping[str, Value], indent: str = "") -> str:
+    """Lines of `key: value`."""
+    return "".join(f"{indent}{yaml_value(name)}: {yaml_value(value)}\n" for name, value in values.items())
+
+
+def write_param(
+    directory: str, params: Mapping[str, Value], about: Mapping[str, Value], scripts: Mapping[str, str]
+) -> None:
+    """`param`: all parameters, what is known about the trial, and its commands."""
+    lines = yaml_mapping(params) + yaml_mapping(about) + "_scripts:\n" + yaml_mapping(scripts, "  ")
+    _replace(f"{directory}/param", lines)
+
+
+def write_stat(directory: str, stages: Mapping[str, str]) -> None:
+    """`stat`: what became of each stage."""
+    _replace(f"{directory}/stat", yaml_mapping(stages))
+
+
+def _replace(path: str, content: str) -> None:
+    """Readers see the old file or the new one. Plain system calls: this runs for every trial."""
+    temporary = f"{path}.{os.getpid()}~"
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(file, content.encode())
+    finally:
+        os.close(file)
+    os.replace(temporary, path)  # noqa: PTH105

@@ -1,0 +1,516 @@
+"""Stages as child processes: started, waited for, timed, suspended, measured and ended.
+
+A stage is a process in a session of its own, with everything that it starts. On Linux everything is found,
+even what forked twice and took another session and environment: orphans come to the agent, see guardian.py.
+Elsewhere a stage is its process group, its end is noticed within 20 ms, and `usage` knows nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from stoker.agent import guardian
+from stoker.agent.guardian import LINUX, MARK, Guard
+from stoker.core.errors import StokerError
+
+_LINGER = 0.25  # seconds for what a stage leaves behind to end by itself, as the tee of `> >(tee log)` does
+_STUBBORN = 5.0  # seconds after which a leftover that does not die no longer keeps the slot
+_TICK = 0.005  # seconds between two looks at what is being killed
+_TIDY = 1.0  # seconds between two looks for dead orphans
+_SLOWEST_LOOK = 0.02  # seconds between two looks at stages without a pidfd
+_RSS_UNIT = 1024 if LINUX else 1
+_DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+_NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
+
+
+class StageError(StokerError):
+    """A stage could not be started, for a reason that is not the command's: no log, no processes, no bash."""
+
+
+# What a command is
+
+_PLAIN = r"[\w./:@%+,=-]"
+_QUOTED = r"""'[^'\0]*'|"[^"$`\\\0]*\""""
+_WORD = re.compile(rf"(?:{_PLAIN}|{_QUOTED})+", re.ASCII)
+_SIMPLE = re.compile(rf"[ \t\n]*{_WORD.pattern}(?:[ \t]+{_WORD.pattern})*[ \t\n]*", re.ASCII)
+_QUOTES = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_BUILTINS_AND_RESERVED_WORDS = """
+. : [ alias bg bind break builtin caller case cd command compgen complete compopt continue coproc declare dirs
+disown do done echo elif else enable esac eval exec exit export false fc fg fi for function getopts hash help
+history if in jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly return select
+set shift shopt source suspend test then time times trap true type typeset ulimit umask unalias unset until
+wait while
+"""
+_OF_BASH = frozenset(_BUILTINS_AND_RESERVED_WORDS.split())
+
+
+def argv_of(command: str) -> list[str] | None:
+    """The words of a command that means the same without a shell; None if bash has to run it.
+
+    Such a command consists of plain and quoted words and starts with a program's name. Names that bash knows
+    itself are left to it, except `true` and `false` alone, which are the same in every system.
+    """
+    if not _SIMPLE.fullmatch(command):
+        return None
+    written = _WORD.findall(command)
+    words = [_QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", word) for word in written]
+    name = words[0]
+    if not name or "=" in name or name[0] == "%":
+        return None
+    if name in _OF_BASH and words not in (["true"], ["false"]):
+        return None
+    return words
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to run. Output and errors are appended to the log, whose directory exists; stdin is empty.
+
+    A command runs in bash, or without it where that makes no difference. What bash would say about a program
+    that is missing or not executable stands in the log, and the exit code is 127 or 126; so does a directory
+    that is missing. SIGTERM comes at the timeout, and SIGKILL `grace` seconds later.
+    """
+
+    command: str
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to the agent's
+    directory: Path | None = None  # the agent's if None
+    timeout: float | None = None
+    grace: float = 10.0
+
+    @property
+    def shell(self) -> bool:
+        """Whether only bash can run the command."""
+        return argv_of(self.command) is None
+
+
+# What becomes of it
+
+
+class Why(Enum):
+    """Why a stage ended."""
+
+    EXITED = "exited"  # by itself, or killed by somebody else
+    TIMEOUT = "timeout"
+    KILLED = "killed"  # by `terminate`, `kill` or `close`
+    UNGUARDED = "unguarded"  # a watcher of the agent died
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a stage's living processes use now."""
+
+    cpu: float = 0.0  # seconds, with those of children that they waited for
+    memory: int = 0  # bytes; pages that processes share count for each of them
+    processes: int = 0
+
+
+@dataclass(eq=False)
+class Stage:
+    """A stage under way. Fields with an underscore belong to Processes."""
+
+    spec: Spec
+    pid: int
+    mark: str
+    started: float  # monotonic seconds
+    why: Why = Why.EXITED
+    _born: int = 0  # ticks since boot
+    _pidfd: int | None = None
+    _due: float = inf  # when something must be done about it
+    _over: float = inf  # when its first process ended
+    _mercy: float = inf  # until when leftovers may go on
+    _killing: bool = False
+    _left: float | None = None  # seconds to `_due`, while suspended
+    _exit: tuple[int, Any] | None = None  # if it has been waited for
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a stage ended. When it is told, none of the stage's processes is left."""
+
+    stage: Stage
+    code: int | None  # None if a signal ended it
+    signal: int | None
+    why: Why
+    wall: float  # seconds, suspended ones included
+    cpu: float  # seconds of the first process and of what it waited for
+    memory: int  # bytes, the largest that one process had; at least the agent's own, which Linux counts in
+
+
+# Running it
+
+
+class Processes:
+    """All stages of an agent.
+
+    Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its session: one
+    in a session of its own is taken for a stage's orphan. The agent's environment and directory are those it
+    has when this is made.
+    """
+
+    def __init__(self, guard: Guard | None = None, *, pidfds: bool = True) -> None:
+        self.guarded = True
+        self._stages: dict[int, Stage] = {}
+        self._unwatched: set[Stage] = set()  # those without a pidfd: macOS, Linux before 5.3
+        self._count = 0
+        self._pidfds = pidfds and hasattr(os, "pidfd_open")
+        self._was_subreaper = guardian.set_subreaper(True)
+        self._mark = guardian.mark_of_this_agent()
+        self._directory = os.getcwd()  # noqa: PTH109  compared as text
+        self._environment = _environment(self._directory)
+        self._orphans = guardian.Orphans()
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._tidy = False, 0.0
+        self._seen: tuple[float, dict[int, guardian.Process]] = (-inf, {})
+        self._hear, self._wake = os.pipe()
+        for descriptor in (self._hear, self._wake):
+            os.set_blocking(descriptor, False)
+        for descriptor in (self._hear, *(guard.lifelines if guard else ())):
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, spec: Spec) -> Stage:
+        """Start a stage. Raises StageError if that is impossible; a wrong command is told by `poll`."""
+        if not self.guarded:
+            raise StageError("a watcher of this agent was killed: it must leave, and starts no more stages")
+        self._count += 1
+        mark = f"{self._mark}.{self._count}"
+        started, born = time.monotonic(), guardian.ticks_since_boot()
+        stage = Stage(spec, self._spawn(spec, mark), mark, started, _born=born)
+        if spec.timeout is not None:
+            stage._due = started + spec.timeout
+        self._stages[stage.pid] = stage
+        self._watch(stage)
+        return stage
+
+    def poll(self, timeout: float | None = None) -> list[Ended]:
+        """Wait until stages ended, and return them; nothing after `wakeup`, a watcher's death or the timeout.
+
+        Also what enforces timeouts and finishes kills, so it must be called all the time.
+        """
+        now = time.monotonic()
+        until = inf if timeout is None else now + timeout
+        while True:
+            due = min((stage._due for stage in self._stages.values()), default=inf)
+            self._wait(min(until, due, now + _TIDY) - now)
+            now = time.monotonic()
+            ended = self._act(now)
+            if ended or self._woken or now >= until:
+                self._woken = False
+                return ended
+
+    def wakeup(self) -> None:
+        """Let the running `poll`, or the next one, return at once. For any thread and for signal handlers."""
+        with suppress(BlockingIOError):
+            os.write(self._wake, b"\0")
+
+    def fileno(self) -> int:
+        """Readable when `poll` has news (a descriptor for another loop); it knows nothing of timeouts."""
+        return self._selector.fileno()
+
+    def terminate(self, stage: Stage, grace: float | None = None, why: Why = Why.KILLED) -> None:
+        """Ask the stage's group to end (SIGTERM), and kill what is left of it after the grace."""
+        if stage.pid not in self._stages or stage._killing:
+            return
+        grace = stage.spec.grace if grace is None else grace
+        until = time.monotonic() + grace
+        if stage._over < inf:
+            stage._mercy = min(stage._mercy, until)
+            return
+        if stage.why is Why.EXITED:
+            self._signal_group(stage, signal.SIGTERM)
+            stage.why, stage._due = why, inf
+            stage._left = None if stage._left is None else inf
+        self.resume(stage)
+        stage._due = min(stage._due, until)
+
+    def kill(self, stage: Stage, why: Why = Why.KILLED) -> None:
+        """End the stage and all its processes at once. `poll` makes sure of it and tells."""
+        if stage.pid not in self._stages:
+            return
+        if stage.why is Why.EXITED and stage._over == inf:
+            stage.why = why
+        now = time.monotonic()
+        stage._killing, stage._left, stage._mercy = True, None, min(stage._mercy, now)
+        self._signal_all(stage, signal.SIGKILL)
+        stage._due = now + _TICK
+
+    def suspend(self, stage: Stage) -> None:
+        """Stop all processes of a stage where they are. Until `resume` its timeout does not run."""
+        if stage.pid not in self._stages or stage._killing or stage._over < inf or stage._left is not None:
+            return
+        stage._left, stage._due = stage._due - time.monotonic(), inf
+        self._signal_all(stage, signal.SIGSTOP)
+
+    def resume(self, stage: Stage) -> None:
+        """Let a suspended stage go on."""
+        if stage.pid in self._stages and stage._left is not None:
+            stage._due, stage._left = time.monotonic() + stage._left, None
+            self._signal_all(stage, signal.SIGCONT)
+
+    def usage(self, stage: Stage) -> Usage:
+        """What the stage uses now. One look at /proc serves all calls within a tenth of a second."""
+        now = time.monotonic()
+        if now - self._seen[0] > 0.1:
+            self._seen = (now, guardian.table())
+        shown = self._seen[1]
+        family = [shown[pid] for pid in self._family(stage, shown) if pid in shown]
+        return Usage(
+            sum(process.cpu for process in family), sum(process.memory for process in family), len(family)
+        )
+
+    def close(self) -> None:
+        """End all stages at once, and everything they started. May be repeated."""
+        if self._wake < 0:
+            return
+        until = time.monotonic() + 2 * _STUBBORN
+        for stage in list(self._stages.values()):
+            self.kill(stage)
+        while self._stages and time.monotonic() < until:
+            self.poll(0.1)
+        self._selector.close()
+        self._orphans.close()
+        os.close(self._hear)
+        os.close(self._wake)
+        self._wake = -1
+        guardian.set_subreaper(self._was_subreaper)
+
+    # Starting
+
+    def _spawn(self, spec: Spec, mark: str) -> int:
+        try:
+            added = {os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()}
+            environment = {**self._environment, **added, MARK.encode(): mark.encode()}
+            return self._spawn_in(environment, spec)
+        except (OSError, ValueError) as error:
+            raise StageError(f"cannot start {spec.command!r}: {error}") from error
+
+    def _spawn_in(self, environment: dict[bytes, bytes], spec: Spec) -> int:
+        guardian.seal_descriptors()
+        argv = argv_of(spec.command)
+        here = spec.directory is None or os.path.abspath(spec.directory) == self._directory  # noqa: PTH100
+        program = None
+        if argv and here and not _changes_bash(environment, argv[0]):
+            program = _program(argv[0], environment)
+        if argv and program:
+            # Whatever goes wrong goes wrong in bash too, which says so in the log.
+            with suppress(OSError):
+                return _posix_spawn(program, argv, environment, spec.log)
+        bash = _program("bash", environment)
+        if bash is None:
+            raise StageError("there is no bash in the PATH")
+        words = ["bash", "-c", "--", spec.command]
+        if spec.directory is not None and not here:
+            words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
+        return _posix_spawn(bash, words, environment, spec.log)
+
+    def _watch(self, stage: Stage) -> None:
+        try:
+            stage._pidfd = os.pidfd_open(stage.pid) if self._pidfds else None
+        except OSError:
+            stage._pidfd = None
+        if stage._pidfd is None:
+            self._unwatched.add(stage)
+        else:
+            self._selector.register(stage._pidfd, selectors.EVENT_READ, stage)
+
+    # Waiting
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for news, at most so long, and note it."""
+        if self._unwatched:
+            youngest = max(stage.started for stage in self._unwatched)
+            age = time.monotonic() - youngest
+            seconds = min(seconds, max(0.0005, min(age / 10, _SLOWEST_LOOK)))
+        for key, _ in self._selector.select(max(0.0, seconds)):
+            if isinstance(key.data, Stage):
+                self._note_end(key.data)
+            elif key.fd == self._hear:
+                self._woken = True
+                with suppress(BlockingIOError):
+                    os.read(self._hear, 4096)
+            else:
+                self._lose_guard(key.fd)
+        for stage in list(self._unwatched):
+            pid, status, usage = os.wait4(stage.pid, os.WNOHANG)
+            if pid:
+                stage._exit = (status, usage)
+                self._note_end(stage)
+
+    def _note_end(self, stage: Stage) -> None:
+        """The stage's first process ended. It stays unreaped: so its number is nobody else's for now."""
+        now = time.monotonic()
+        self._unwatched.discard(stage)
+        if stage._pidfd is not None:
+            self._selector.unregister(stage._pidfd)  # before closing: a child may still hold a copy
+            os.close(stage._pidfd)
+            stage._pidfd = None
+        polite = stage.why is not Why.EXITED and not stage._killing
+        stage._mercy = stage._due if polite else now + _LINGER
+        stage._over, stage._due, stage._left = now, now, None
+
+    def _lose_guard(self, lifeline: int) -> None:
+        self._selector.unregister(lifeline)
+        self.guarded, self._woken = False, True
+        for stage in list(self._stages.values()):
+            self.kill(stage, Why.UNGUARDED)
+
+    def _act(self, now: float) -> list[Ended]:
+        """Do what is due, and return what has ended."""
+        due = [stage for stage in self._stages.values() if stage._due <= now]
+        if now >= self._tidy:
+            self._tidy = now + _TIDY
+            self._orphans.living(self._stages.keys())
+        ended = []
+        for stage in due:
+            if stage._over < inf:
+                if self._is_settled(stage, now):
+                    ended.append(self._end(stage, now))
+            elif stage.why is Why.EXITED:
+                self.terminate(stage, why=Why.TIMEOUT)
+            else:
+                self.kill(stage)
+        return ended
+
+    def _is_settled(self, stage: Stage, now: float) -> bool:
+        """Whether nothing is left of a stage whose first process ended; otherwise goes on ending it."""
+        if not self._leftovers(stage) or now > stage._mercy + _STUBBORN:
+            return True
+        if stage._killing or now >= stage._mercy:
+            stage._killing = True
+            self._signal_all(stage, signal.SIGKILL)
+        stage._due = now + _TICK
+        return False
+
+    def _end(self, stage: Stage, now: float) -> Ended:
+        status, usage = stage._exit or os.wait4(stage.pid, 0)[1:]
+        del self._stages[stage.pid]
+        if not LINUX:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(stage.pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(
+            stage,
+            code if code >= 0 else None,
+            -code if code < 0 else None,
+            stage.why,
+            min(stage._over, now) - stage.started,
+            usage.ru_utime + usage.ru_stime,
+            usage.ru_maxrss * _RSS_UNIT,
+        )
+
+    # Finding
+
+    def _leftovers(self, stage: Stage) -> list[int]:
+        return [pid for pid in self._orphans.living(self._stages.keys()) if self._is_of(pid, stage)]
+
+    def _is_of(self, pid: int, stage: Stage) -> bool:
+        """Whether an orphan belongs to a stage. One that hides belongs to the last that saw its birth."""
+        process = guardian.read(pid)
+        if process is None:
+            return False
+        if process.session in self._stages:
+            return process.session == stage.pid
+        mark = guardian.mark_in(pid)
+        if any(mark == other.mark for other in self._stages.values()):
+            return mark == stage.mark
+        return not any(
+            other._born <= process.start and other._over == inf
+            for other in self._stages.values()
+            if other is not stage
+        )
+
+    def _family(self, stage: Stage, shown: dict[int, guardian.Process]) -> set[int]:
+        """All processes of a stage."""
+        roots = {stage.pid, *self._leftovers(stage)} if stage.pid in self._stages else set()
+        return {pid for pid in roots if stage._exit is None or pid != stage.pid} | guardian.descendants(
+            roots, shown
+        )
+
+    def _signal_all(self, stage: Stage, number: int) -> None:
+        """Send a signal to all processes of a stage, those included that appear meanwhile."""
+        self._signal_group(stage, number)
+        told: set[int] = set()
+        for _ in range(10):
+            for pid in self._leftovers(
+                stage
+            ):  # before /proc is read: what forks and ends would be gone by then
+                guardian.kill(pid, number)
+            new = self._family(stage, guardian.table()) - told
+            if not new:
+                return
+            for pid in new:
+                guardian.kill(pid, number)
+            told |= new
+
+    def _signal_group(self, stage: Stage, number: int) -> None:
+        if stage._exit is None:  # afterwards the number may be somebody else's
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(stage.pid, number)
+
+
+def _environment(directory: str) -> dict[bytes, bytes]:
+    """The agent's, as a shell would pass it on."""
+    environment = dict(os.environb)
+    environment.pop(b"_", None)
+    named = os.fsdecode(environment.get(b"PWD", b""))
+    if not (named.startswith("/") and Path(named).exists() and Path(named).samefile(directory)):
+        environment[b"PWD"] = os.fsencode(directory)
+    return environment
+
+
+def _changes_bash(environment: Mapping[bytes, bytes], name: str) -> bool:
+    """Whether bash would do something before or instead of running a program, as on clusters with modules."""
+    function = b"BASH_FUNC_%b%%%%" % os.fsencode(name)
+    return not environment.keys().isdisjoint((b"BASH_ENV", b"SHELLOPTS", b"BASHOPTS", function))
+
+
+def _program(name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
+    """The file that bash would run for a name, or None if it is not clear."""
+    word = os.fsencode(name)
+    if b"/" in word:
+        return word
+    for directory in environment.get(b"PATH", b"").split(b":"):
+        if directory[:1] == b"~":
+            return None
+        path = (directory or b".") + b"/" + word
+        if os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113
+            return path
+    return None
+
+
+def _posix_spawn(program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        return os.posix_spawn(
+            program,
+            argv,
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o666),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    except OSError:
+        os.close(os.open(log, flags, 0o666))  # if the log is to blame, this error says so
+        raise

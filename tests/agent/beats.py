@@ -30,6 +30,11 @@ def hidden_daemon(file: Path) -> str:
     return f'(setsid env -i PATH="$PATH" {_beating(file)} &); sleep 60'
 
 
+def hidden_in_session(file: Path) -> str:
+    """Forks twice with another environment, but stays where it is."""
+    return f'(env -i PATH="$PATH" {_beating(file)} &); sleep 60'
+
+
 WAYS: list[Callable[[Path], str]] = [plain, daemon, hidden_daemon]
 
 

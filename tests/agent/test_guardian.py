@@ -138,6 +138,38 @@ def test_the_next_agent_leaves_stages_of_living_agents_alone(place: Path) -> Non
         assert wait_until(lambda: all(now > old for now, old in zip(first.sizes(), before, strict=True)))
 
 
+def test_an_agent_without_a_guardian_ends_its_stages_before_it_leaves(place: Path) -> None:
+    agent = Agent(place, STAY="1")
+    try:
+        agent.kill("guardian")
+        assert all_is_over(agent)
+        assert guardian.read(agent.pids["agent"])
+    finally:
+        agent.close()
+
+
+def test_who_is_a_stray() -> None:
+    """A process whose mark names a dead agent of this boot; not one of a living agent, or of another host."""
+    with ExitStack() as ending:
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        living, boot = guardian.mark_of_this_agent(), guardian.mark_of_this_agent().partition(".")[0]
+        marks = [f"{living}.1", f"{boot}.{dead.pid}.1.7", f"elsewhere.{dead.pid}.1.7", f"{boot}.rubbish", ""]
+        sleepers = []
+        for mark in marks:
+            sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, guardian.MARK: mark})
+            ending.callback(sleeper.wait)
+            ending.callback(sleeper.kill)
+            sleepers.append(sleeper)
+        wait_until(
+            lambda: all(guardian.mark_in(one.pid) or not m for one, m in zip(sleepers, marks, strict=True))
+        )
+        command = "from stoker.agent import guardian; guardian.end_strays()"
+        subprocess.run([sys.executable, "-c", command], check=True)
+        assert wait_until(lambda: sleepers[1].poll() is not None)
+        assert [sleeper.poll() for sleeper in sleepers] == [None, -signal.SIGKILL, None, None, None]
+
+
 @pytest.mark.parametrize("name", ["guardian", "launcher"])
 def test_an_agent_that_hangs_is_ended_by_the_watcher_that_is_left(name: str, place: Path) -> None:
     agent = Agent(place, HANG="1", LEAVE="0.3")

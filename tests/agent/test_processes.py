@@ -16,7 +16,7 @@ import pytest
 
 from stoker.agent import guardian
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
-from tests.agent.beats import WAYS, alive, daemon, hidden_daemon, wait_until
+from tests.agent.beats import WAYS, alive, daemon, hidden_daemon, hidden_in_session, wait_until
 
 Way = Callable[[Path], str]
 linux = pytest.mark.skipif(not guardian.LINUX, reason="only Linux finds all processes of a stage")
@@ -26,8 +26,8 @@ both_ways = pytest.mark.parametrize("processes", ["pidfds", "ticks"], indirect=T
 
 
 @pytest.fixture
-def processes(request: pytest.FixtureRequest) -> Iterator[Processes]:
-    """With pidfds or, in some tests, also as where there are none."""
+def processes(request: pytest.FixtureRequest, workplace: Path) -> Iterator[Processes]:
+    """In an empty directory; with pidfds or, in some tests, also as where there are none."""
     with Processes(pidfds=getattr(request, "param", "pidfds") == "pidfds") as made:
         yield made
 
@@ -292,6 +292,20 @@ def test_a_daemon_ends_with_its_stage(processes: Processes, log: Path, way: Way)
     ended = run(processes, Spec(command, log))
     assert (ended.code, ended.why) == (0, Why.EXITED)
     assert not alive(file)
+
+
+@linux
+@pytest.mark.parametrize("way", [daemon, hidden_in_session])
+def test_a_daemon_does_not_wait_for_other_stages(processes: Processes, log: Path, way: Way) -> None:
+    file = log.with_name("beat")
+    other = processes.start(Spec("sleep 60", log))
+    time.sleep(0.03)  # more than the clock tick by which ages are told
+    stage = processes.start(Spec(way(file), log))
+    assert wait_until(file.exists)
+    os.kill(stage.pid, signal.SIGKILL)
+    finish(processes, stage)
+    assert not alive(file)
+    processes.kill(other)
 
 
 @both_ways

@@ -109,6 +109,17 @@ def test_several_agents_share_the_work(tmp_path: Path) -> None:
     assert kinds == {"claim": 200, "result": 200, "finished": 200}
 
 
+def test_a_stage_without_a_slot_lets_the_next_trial_begin(tmp_path: Path) -> None:
+    trace = f"{tmp_path}/trace"
+    average = f"{{command: 'sleep 1; echo avg {{n}} >> {trace}', slot: none}}"
+    stages = f"{{train: 'echo train {{n}} >> {trace}', avg: {average}}}"
+    prepare(tmp_path, f"template: {stages}\n---\nn: [1, 2, 3]\n")
+    assert start(tmp_path, slots=1).wait(timeout=60) == 0
+    lines = (tmp_path / "trace").read_text().splitlines()
+    assert lines[:3] == ["train 1", "train 2", "train 3"]
+    assert sorted(lines[3:]) == ["avg 1", "avg 2", "avg 3"]
+
+
 def test_leaving_politely_gives_everything_back(tmp_path: Path) -> None:
     prepare(tmp_path, "template: sleep 30\n---\nn: [1, 2]\n")
     agent = start(tmp_path)

@@ -21,7 +21,7 @@ def scenario(seed: int) -> Scenario:
         trials=random.choice([1, 3, 10, 30]),
         machines=random.choice([1, 2, 3, 8]),
         slots=random.choice([1, 1, 2, 4]),
-        stages=random.choice([("train",), ("train", "test"), ("train", "avg", "test")]),
+        stages=random.choice([("train",), ("train", "test"), ("train", "avg", "test"), ("train", "avg")]),
         seconds=random.choice([5.0, 60.0, 600.0]),
         retries=random.choice([0, 1, 3]),
         faults=Faults(

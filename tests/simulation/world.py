@@ -215,6 +215,9 @@ class SimulatedWork:
     def stages(self, trial: TrialId) -> Sequence[str]:
         return self._stages
 
+    def needs_slot(self, trial: TrialId, stage: str) -> bool:
+        return stage != "avg"
+
 
 @dataclass(frozen=True)
 class Start:

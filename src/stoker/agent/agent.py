@@ -68,6 +68,7 @@ class Work(Protocol):
     def size(self, body: Mapping[str, Any]) -> int: ...  # noqa: D102
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]: ...  # noqa: D102
     def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
+    def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102
 
 
 class World(Protocol):
@@ -118,6 +119,8 @@ class Agent:
         slots = [self._loop.spawn(self._serve(slot)) for slot in range(self._slots)]
         for slot in slots:
             await slot.ended.wait()
+        while self._own:  # stages that need no slot, or that are being given back
+            await self._refreshed.wait()
         self._stop_chores()
         for chore in chores:
             await chore.ended.wait()
@@ -302,7 +305,9 @@ class Agent:
             attempt = await self._next_attempt()
             if attempt is None:
                 return
-            await self._run(attempt, slot)
+            freed: Event[None] = Event(self._loop)
+            self._loop.spawn(self._run(attempt, slot, freed))
+            await freed.wait()
 
     async def _next_attempt(self) -> Attempt | None:
         """Claim a trial; None when nothing is left, now or later."""
@@ -377,17 +382,22 @@ class Agent:
             self._note(records.Mark(trial, round_, "result"))
         return found is not None
 
-    async def _run(self, attempt: Attempt, slot: int) -> None:
+    async def _run(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
+        """Run an attempt to its end; the slot is free as soon as no stage that is left needs it."""
         try:
-            await self._run_stages(attempt, slot)
+            await self._run_stages(attempt, slot, freed)
         finally:
             del self._own[attempt.trial]
+            freed.set(None)
             self._wake()  # slots that found nothing to do may find something, or that all is done
 
-    async def _run_stages(self, attempt: Attempt, slot: int) -> None:
+    async def _run_stages(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
         finished = await self._finished_stages(attempt)
-        left = [stage for stage in self._world.work.stages(attempt.trial) if stage not in finished]
-        for stage in left:
+        work, trial = self._world.work, attempt.trial
+        left = [stage for stage in work.stages(trial) if stage not in finished]
+        for place, stage in enumerate(left):
+            if not any(work.needs_slot(trial, later) for later in left[place:]):
+                freed.set(None)
             outcome = Outcome.CANCELLED
             if not self._leaving.done:
                 outcome = await self._world.run_stage(attempt, stage, slot)
@@ -396,7 +406,7 @@ class Agent:
                 return
             if stage != left[-1]:  # the result speaks for the last one
                 await self._record_stage(attempt, stage)
-        await self._commit(attempt.trial, attempt.round, Status.FINISHED, self._notes(attempt))
+        await self._commit(trial, attempt.round, Status.FINISHED, self._notes(attempt))
         await self._end(attempt, End.FINISHED)
 
     async def _record_stage(self, attempt: Attempt, stage: str) -> None:

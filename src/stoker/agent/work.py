@@ -33,6 +33,7 @@ class Planned:
         self.study = load(Source(body["file"], body["text"]), body.get("stages", ()), existing.__contains__)
         sweeps = select(self.study, body.get("titles", ()), body.get("stages", ()))
         self.plan = Plan(sweeps, [stage.name for stage in self.study.stages], owner_in(output))
+        self.without_slot = frozenset(stage.name for stage in self.study.stages if not stage.holds_slot)
         self.size = max((sweep.first + sweep.size for sweep in sweeps), default=0)
         sample = body.get("sample")
         picked = None if sample is None else self.plan.sample(int(sample), self.study.seed)
@@ -76,6 +77,10 @@ class StudyWork:
         """The stages of a trial, in order."""
         found = self.trial(trial)
         return found.stages if found is not None else ()
+
+    def needs_slot(self, trial: TrialId, stage: str) -> bool:
+        """Whether a stage holds its slot while it runs."""
+        return stage not in self.planned(trial.iteration).without_slot
 
     def trial(self, trial: TrialId) -> Trial | None:
         """A trial by its id."""

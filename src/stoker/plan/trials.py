@@ -108,16 +108,16 @@ class Plan:
         """A trial keeps the directory it has; a free one is its own if it comes first with that name."""
         place, local = self._locate(index)
         name = self.sweeps[place].name(local)
+        owner = None if naming.too_long(name) else self._owner(name)
+        if owner is not None and owner == digest(params):
+            return name
         hashed = naming.with_hash(name, params)
-        if naming.too_long(name):
+        if owner is not None or naming.too_long(name) or self._owner(hashed) is not None:
             return hashed
-        owner = self._owner(name)
-        if owner is not None:
-            return name if owner == digest(params) else hashed
-        if self._owner(hashed) is not None or not self._comes_first(name, params):
-            return hashed
-        return name
+        return name if self._comes_first(name, (place, local), params) else hashed
 
-    def _comes_first(self, name: str, params: dict[str, Value]) -> bool:
+    def _comes_first(self, name: str, place: tuple[int, int], params: dict[str, Value]) -> bool:
         first = self._index.first_named(name)
-        return first is not None and digest(self.sweeps[first[0]].params(first[1])) == digest(params)
+        if first is None or first == place:
+            return first is not None
+        return digest(self.sweeps[first[0]].params(first[1])) == digest(params)

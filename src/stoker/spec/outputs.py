@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stoker.core.errors import UsageError
@@ -18,13 +19,14 @@ def owner_in(output: Path) -> Owner:
     """Looks trials up in an output directory by the `param` files in their directories."""
 
     def owner(name: str) -> str | None:
+        path = f"{output}/{name}"  # texts, not Paths: this is asked for every trial
         try:
-            (output / name).stat()
+            os.stat(path)  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise UsageError(f"cannot look into {output}: {error.strerror}") from None
-        return _owner_of(output / name / "param")
+        return _owner_of(Path(path) / "param")
 
     return owner
 

@@ -64,6 +64,7 @@ class LocalWorld:
         self._cancelled: set[Attempt] = set()
         self._states: dict[TrialId, dict[str, str]] = {}
         self._notes: dict[Attempt, dict[str, Any]] = {}
+        self._told_to_leave = False
         self._environments: dict[tuple[int, int], Mapping[str, str]] = {}
 
     # What an agent asks for
@@ -149,22 +150,24 @@ class LocalWorld:
     def run(self, agent: Agent) -> None:
         """Let the agent live its life. SIGTERM and SIGINT make it leave."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._leave(agent))
+            signal.signal(number, self._hear_signal)
         life = self.loop.spawn(agent.main())
         while not life.ended.done:
+            if self._told_to_leave or not self._processes.guarded:
+                self._told_to_leave = False
+                agent.leave()
             if not self.loop.step():
-                self._wait(agent)
+                self._wait()
 
-    def _leave(self, agent: Agent) -> None:
-        agent.leave()
+    def _hear_signal(self, *_: object) -> None:
+        """Only take note: a signal may come in the middle of anything."""
+        self._told_to_leave = True
         self._processes.wakeup()
 
-    def _wait(self, agent: Agent) -> None:
+    def _wait(self) -> None:
         due = self.loop.next_timer()
         for ended in self._processes.poll(None if due is None else max(0.0, due - self.loop.now())):
             self._over.pop(ended.stage).set(ended)
-        if not self._processes.guarded:
-            agent.leave()
 
 
 def add_plan(output: Path, body: Mapping[str, Any]) -> int:

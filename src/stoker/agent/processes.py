@@ -431,7 +431,7 @@ class Processes:
         if any(mark == other.mark for other in self._stages.values()):
             return mark == stage.mark
         return not any(
-            other._born <= process.start and other._over == inf
+            other._born <= process.start and other._over == inf and not other._killing
             for other in self._stages.values()
             if other is not stage
         )

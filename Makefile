@@ -29,9 +29,14 @@ docs: $(READY)  ## write the generated parts of docs/
 bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .venv-peers
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/planning.py
+	$(BIN)/python benchmarks/spawn.py
+	$(BIN)/python benchmarks/trials.py /dev/shm
+	$(BIN)/python benchmarks/trials.py .
 
-soak: $(READY)  ## the property tests, with many more examples
+soak: $(READY)  ## the property tests, the simulation and the kills, many more of each
 	STOKER_TEST_EXAMPLES=5000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
+	STOKER_TEST_SEEDS=10000 $(BIN)/pytest -n auto tests/simulation
+	STOKER_TEST_KILLS=200 $(BIN)/pytest tests/local -k plugs
 
 clean:
 	rm -rf .venv .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

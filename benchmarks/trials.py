@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,7 +31,7 @@ def stoker(place: Path) -> None:
     output = Path(tempfile.mkdtemp(dir=place)) / "output"
     output.mkdir()
     add_plan(output, plan_body(load(Source("params.yaml", STUDY)), {}, "20260131.235959"))
-    agent = [sys.executable, str(ROOT / "tests/local/agent_process.py"), str(output), "2"]
+    agent = [sys.executable, str(ROOT / "tests/local/agent_process.py"), str(output), "2", "0"]
     subprocess.run(agent, check=True)
     assert len(list((output / ".stoker/trials/0001").rglob("*.result"))) == TRIALS
     shutil.rmtree(output.parent)
@@ -42,7 +43,10 @@ def shell(command: str) -> None:
 
 def main() -> None:
     place = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.gettempdir())
-    work = {"xargs bash": lambda: shell(XARGS), "stoker": lambda: stoker(place)}
+    work: dict[str, Callable[[], None]] = {
+        "xargs bash": lambda: shell(XARGS),
+        "stoker": lambda: stoker(place),
+    }
     if shutil.which("parallel"):
         work["GNU parallel"] = lambda: shell(PARALLEL)
     else:

@@ -25,11 +25,11 @@ DRIVER = Path(__file__).with_name("driver.py")
 class Agent:
     """An agent with three stages, each of which tries to stay alive in another way."""
 
-    def __init__(self, place: Path, **environment: str) -> None:
+    def __init__(self, place: Path, driver: Path = DRIVER, **environment: str) -> None:
         self.files = [place / f"{way.__name__}.{os.urandom(4).hex()}" for way in WAYS]
         commands = [way(file) for way, file in zip(WAYS, self.files, strict=True)]
         self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), str(place), *commands],
+            [sys.executable, str(driver), str(place), *commands],
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},
             start_new_session=True,
@@ -110,9 +110,11 @@ def test_nothing_is_left_after_killing_the_process_group(place: Path) -> None:
 
 def test_the_guardian_has_a_name_and_a_session_of_its_own(place: Path) -> None:
     """So that `pkill -9 -f stoker` leaves it to do its work."""
-    agent = Agent(place)
+    driver = place / f"driver{os.getpid()}.py"
+    driver.write_bytes(DRIVER.read_bytes())
+    agent = Agent(place, driver)
     try:
-        subprocess.run(["pkill", "-9", "-f", str(DRIVER)], check=True)
+        subprocess.run(["pkill", "-9", "-f", driver.name], check=True)
         assert all_is_over(agent)
     finally:
         agent.close()

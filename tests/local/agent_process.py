@@ -1,4 +1,4 @@
-"""An agent as a process of its own: `python agent_process.py OUTPUT SLOTS`."""
+"""An agent as a process of its own: `python agent_process.py OUTPUT SLOTS RETRIES`."""
 
 from __future__ import annotations
 
@@ -15,4 +15,6 @@ if __name__ == "__main__":
     from stoker.agent.slots import Slot
 
     slots = [Slot(number, f"cpu {number}", "", (), {}, {}) for number in range(int(sys.argv[2]))]
-    run_agent(Path(sys.argv[1]), slots, Settings(retries=1, lease=20, beat=0.5, back_off=0.1), guard)
+    run_agent(
+        Path(sys.argv[1]), slots, Settings(retries=int(sys.argv[3]), lease=20, beat=0.5, back_off=0.1), guard
+    )

@@ -20,6 +20,7 @@ import yaml
 
 from stoker.agent.local import RECORDS, add_plan
 from stoker.agent.work import plan_body
+from stoker.core.values import digest
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store.records import parse_key
@@ -35,10 +36,12 @@ def prepare(output: Path, text: str) -> None:
     add_plan(output, plan_body(load(Source("params.yaml", text)), {}, "20260131.235959"))
 
 
-def start(output: Path, slots: int = 2) -> subprocess.Popen[bytes]:
+def start(output: Path, slots: int = 2, retries: int = 1) -> subprocess.Popen[bytes]:
     program = str(Path(__file__).with_name("agent_process.py"))
     return subprocess.Popen(
-        [sys.executable, program, str(output), str(slots)], start_new_session=True, stdin=subprocess.DEVNULL
+        [sys.executable, program, str(output), str(slots), str(retries)],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -86,6 +89,33 @@ def test_a_study_runs(tmp_path: Path) -> None:
     assert param["_scripts"]["test"] == "test 'c d' != b"
     (log,) = trial.glob("log.train.*")
     assert log.read_text() == "c d\nme 3 20260131.235959\n"
+
+
+def test_a_trial_whose_directory_cannot_be_made_has_failed(tmp_path: Path) -> None:
+    prepare(tmp_path, "template: 'true'\n---\nx: [1, 2]\n")
+    (tmp_path / "X_1").write_text("in the way")
+    (tmp_path / f"X_1-{digest({'x': 1})}").write_text("in the way, too")
+    assert start(tmp_path).wait(timeout=60) == 0
+    assert results(tmp_path) == {1: "failed", 2: "finished"}
+    (result,) = tmp_path.glob(f"{RECORDS}/trials/*/*/000000001.001.result")
+    assert "File exists" in json.loads(result.read_text())["train"]["error"]
+
+
+@pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("exit 3", 3), ("kill -9 $$", None)])
+def test_what_failed_is_told(tmp_path: Path, command: str, code: int | None) -> None:
+    prepare(tmp_path, f"template: '{command}'\n")
+    assert start(tmp_path).wait(timeout=60) == 0
+    (result,) = tmp_path.glob(f"{RECORDS}/trials/*/*/*.result")
+    told = json.loads(result.read_text())
+    assert (told["status"], told["train"]["code"]) == ("failed", code)
+
+
+def test_a_timeout_ends_a_stage_that_ignores_it(tmp_path: Path) -> None:
+    stage = "{command: 'trap \"\" TERM; sleep 60 & sleep 60', timeout: 1s}"
+    prepare(tmp_path, f"template: {{train: {stage}}}\n")
+    assert start(tmp_path, retries=0).wait(timeout=60) == 0
+    (result,) = tmp_path.glob(f"{RECORDS}/trials/*/*/*.result")
+    assert json.loads(result.read_text())["train"]["why"] == "timeout"
 
 
 def test_a_finished_study_is_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stoker.agent import guardian
 from stoker.agent.agent import Agent, AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.agent.directory import write_param, write_stat
 from stoker.agent.loop import Event, Loop
-from stoker.agent.processes import Ended, Processes, Spec, Stage, Why
+from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.slots import Slot, child_environment
 from stoker.agent.work import StudyWork
 from stoker.core.values import Value
@@ -90,8 +90,11 @@ class LocalWorld:
 
     async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome:
         """Run a stage's command in the trial's directory's name, and wait for it."""
-        spec = self._spec(attempt, stage, slot)
-        process = self._processes.start(spec)
+        try:
+            process = self._processes.start(self._spec(attempt, stage, slot))
+        except (OSError, StageError) as error:  # no space, no right to write there, no more processes
+            self._notes.setdefault(attempt, {})[stage] = {"error": str(error)}
+            return Outcome.FAILED
         over: Event[Ended] = Event(self.loop)
         self._running[attempt], self._over[process] = process, over
         self._show(attempt.trial, stage, "running")

@@ -469,18 +469,21 @@ def _overwritten(simulation: Simulation) -> list[str]:
 
 
 def _failed_too_often(simulation: Simulation) -> list[str]:
-    """A round with more failures than the study allows."""
-    failures: dict[tuple[TrialId, int], int] = {}
-    for key in simulation.objects:
+    """An attempt that was claimed although the round had failed as often as the study allows."""
+    failures: dict[tuple[TrialId, int], list[float]] = {}
+    claims: list[tuple[records.Mark, float]] = []
+    for key, stored in simulation.objects.items():
         mark = records.parse_key(key)
         if mark is not None and mark.kind == "failed":
-            place = (mark.trial, mark.round)
-            failures[place] = failures.get(place, 0) + 1
-    return [
-        f"{trial} failed {n} times"
-        for (trial, _), n in failures.items()
-        if n > simulation.scenario.retries + 1
-    ]
+            failures.setdefault((mark.trial, mark.round), []).append(stored.time)
+        elif mark is not None and mark.kind == "claim":
+            claims.append((mark, stored.time))
+    found = []
+    for mark, time in claims:
+        before = [failure for failure in failures.get((mark.trial, mark.round), []) if failure < time]
+        if len(before) > simulation.scenario.retries:
+            found.append(f"attempt {mark.attempt} at {mark.trial} came after {len(before)} failures")
+    return found
 
 
 def _left_open(simulation: Simulation) -> list[str]:

@@ -34,20 +34,24 @@ def write_param(
 ) -> None:
     """`param`: all parameters, what is known about the trial, and its commands."""
     lines = yaml_mapping(params) + yaml_mapping(about) + "_scripts:\n" + yaml_mapping(scripts, "  ")
-    _replace(f"{directory}/param", lines)
+    _overwrite(f"{directory}/param", lines)
 
 
 def write_stat(directory: str, stages: Mapping[str, str]) -> None:
     """`stat`: what became of each stage."""
-    _replace(f"{directory}/stat", yaml_mapping(stages))
+    _overwrite(f"{directory}/stat", yaml_mapping(stages))
 
 
-def _replace(path: str, content: str) -> None:
-    """Readers see the old file or the new one. Plain system calls: this runs for every trial."""
-    temporary = f"{path}.{os.getpid()}~"
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+def _overwrite(path: str, content: str) -> None:
+    """Write a small file in one go, in place.
+
+    Neither renaming over a file nor emptying it first: on ext4 both force its data to disk, which costs
+    forty times as much, and this runs for every trial.
+    """
+    data = content.encode()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        os.write(file, content.encode())
+        os.write(file, data)
+        os.ftruncate(file, len(data))
     finally:
         os.close(file)
-    os.replace(temporary, path)  # noqa: PTH105

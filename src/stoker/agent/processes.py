@@ -26,10 +26,9 @@ from stoker.core.errors import StokerError
 
 _LINGER = 0.25  # seconds for what a stage leaves behind to end by itself, as the tee of `> >(tee log)` does
 _STUBBORN = 5.0  # seconds after which a leftover that does not die no longer keeps the slot
-_TICK = 0.005  # seconds between two looks at what is being killed
+_TICK, _SLOWEST_TICK = 0.005, 0.2  # seconds between two looks at what is to end
 _TIDY = 1.0  # seconds between two looks for dead orphans
 _SLOWEST_LOOK = 0.02  # seconds between two looks at stages without a pidfd
-_RSS_UNIT = 1024 if LINUX else 1
 _DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
 
@@ -40,9 +39,7 @@ class StageError(StokerError):
 
 # What a command is
 
-_PLAIN = r"[\w./:@%+,=-]"
-_QUOTED = r"""'[^'\0]*'|"[^"$`\\\0]*\""""
-_WORD = re.compile(rf"(?:{_PLAIN}|{_QUOTED})+", re.ASCII)
+_WORD = re.compile(r"""(?:[\w./:@%+,=-]|'[^'\0]*'|"[^"$`\\\0]*")+""", re.ASCII)
 _SIMPLE = re.compile(rf"[ \t\n]*{_WORD.pattern}(?:[ \t]+{_WORD.pattern})*[ \t\n]*", re.ASCII)
 _QUOTES = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _BUILTINS_AND_RESERVED_WORDS = """
@@ -66,11 +63,8 @@ def argv_of(command: str) -> list[str] | None:
     written = _WORD.findall(command)
     words = [_QUOTES.sub(lambda quoted: quoted[1] or quoted[2] or "", word) for word in written]
     name = words[0]
-    if not name or "=" in name or name[0] == "%":
-        return None
-    if name in _OF_BASH and words not in (["true"], ["false"]):
-        return None
-    return words
+    special = name in _OF_BASH and words not in (["true"], ["false"])
+    return None if special or not name or "=" in name or name[0] == "%" else words
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a stage ended. When it is told, none of the stage's processes is left."""
+    """How a stage ended. By then none of its processes is left, but for one that SIGKILL cannot end."""
 
     stage: Stage
     code: int | None  # None if a signal ended it
@@ -146,9 +140,6 @@ class Ended:
     wall: float  # seconds, suspended ones included
     cpu: float  # seconds of the first process and of what it waited for
     memory: int  # bytes, the largest that one process had; at least the agent's own, which Linux counts in
-
-
-# Running it
 
 
 class Processes:
@@ -160,7 +151,9 @@ class Processes:
     """
 
     def __init__(self, guard: Guard | None = None, *, pidfds: bool = True) -> None:
-        self.guarded = True
+        self.guarded = (
+            True  # until a watcher of the agent dies: then all stages end, and the agent must leave
+        )
         self._stages: dict[int, Stage] = {}
         self._unwatched: set[Stage] = set()  # those without a pidfd: macOS, Linux before 5.3
         self._count = 0
@@ -228,8 +221,7 @@ class Processes:
         """Ask the stage's group to end (SIGTERM), and kill what is left of it after the grace."""
         if stage.pid not in self._stages or stage._killing:
             return
-        grace = stage.spec.grace if grace is None else grace
-        until = time.monotonic() + grace
+        until = time.monotonic() + (stage.spec.grace if grace is None else grace)
         if stage._over < inf:
             stage._mercy = min(stage._mercy, until)
             return
@@ -249,7 +241,7 @@ class Processes:
         now = time.monotonic()
         stage._killing, stage._left, stage._mercy = True, None, min(stage._mercy, now)
         self._signal_all(stage, signal.SIGKILL)
-        stage._due = now + _TICK
+        stage._due = _next_look(stage, now)
 
     def suspend(self, stage: Stage) -> None:
         """Stop all processes of a stage where they are. Until `resume` its timeout does not run."""
@@ -270,10 +262,8 @@ class Processes:
         if now - self._seen[0] > 0.1:
             self._seen = (now, guardian.table())
         shown = self._seen[1]
-        family = [shown[pid] for pid in self._family(stage, shown) if pid in shown]
-        return Usage(
-            sum(process.cpu for process in family), sum(process.memory for process in family), len(family)
-        )
+        found = [shown[pid] for pid in self._family(stage, shown) if pid in shown]
+        return Usage(sum(one.cpu for one in found), sum(one.memory for one in found), len(found))
 
     def close(self) -> None:
         """End all stages at once, and everything they started. May be repeated."""
@@ -294,37 +284,27 @@ class Processes:
     # Starting
 
     def _spawn(self, spec: Spec, mark: str) -> int:
-        try:
-            added = {os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()}
-            environment = {**self._environment, **added, MARK.encode(): mark.encode()}
-            return self._spawn_in(environment, spec)
-        except (OSError, ValueError) as error:
-            raise StageError(f"cannot start {spec.command!r}: {error}") from error
-
-    def _spawn_in(self, environment: dict[bytes, bytes], spec: Spec) -> int:
         guardian.seal_descriptors()
         argv = argv_of(spec.command)
         here = spec.directory is None or os.path.abspath(spec.directory) == self._directory  # noqa: PTH100
-        program = None
-        if argv and here and not _changes_bash(environment, argv[0]):
-            program = _program(argv[0], environment)
-        if argv and program:
-            # Whatever goes wrong goes wrong in bash too, which says so in the log.
-            with suppress(OSError):
-                return _posix_spawn(program, argv, environment, spec.log)
-        bash = _program("bash", environment)
-        if bash is None:
-            raise StageError("there is no bash in the PATH")
-        words = ["bash", "-c", "--", spec.command]
-        if spec.directory is not None and not here:
-            words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
-        return _posix_spawn(bash, words, environment, spec.log)
+        try:
+            added = {os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()}
+            environment = {**self._environment, **added, MARK.encode(): mark.encode()}
+            program = _program(argv[0], environment) if argv and here else None
+            if argv and program and not _changes_bash(environment, argv[0]):
+                # Whatever goes wrong goes wrong in bash too, which says so in the log.
+                with suppress(OSError):
+                    return _posix_spawn(program, argv, environment, spec.log)
+            words = ["bash", "-c", "--", spec.command]
+            if spec.directory is not None and not here:
+                words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
+            return _posix_spawn(_program("bash", environment) or b"/bin/bash", words, environment, spec.log)
+        except (OSError, ValueError) as error:
+            raise StageError(f"cannot start {spec.command!r}: {error}") from error
 
     def _watch(self, stage: Stage) -> None:
-        try:
+        with suppress(OSError):
             stage._pidfd = os.pidfd_open(stage.pid) if self._pidfds else None
-        except OSError:
-            stage._pidfd = None
         if stage._pidfd is None:
             self._unwatched.add(stage)
         else:
@@ -335,8 +315,7 @@ class Processes:
     def _wait(self, seconds: float) -> None:
         """Wait for news, at most so long, and note it."""
         if self._unwatched:
-            youngest = max(stage.started for stage in self._unwatched)
-            age = time.monotonic() - youngest
+            age = time.monotonic() - max(stage.started for stage in self._unwatched)
             seconds = min(seconds, max(0.0005, min(age / 10, _SLOWEST_LOOK)))
         for key, _ in self._selector.select(max(0.0, seconds)):
             if isinstance(key.data, Stage):
@@ -373,15 +352,14 @@ class Processes:
 
     def _act(self, now: float) -> list[Ended]:
         """Do what is due, and return what has ended."""
-        due = [stage for stage in self._stages.values() if stage._due <= now]
         if now >= self._tidy:
             self._tidy = now + _TIDY
             self._orphans.living(self._stages.keys())
         ended = []
-        for stage in due:
+        for stage in [stage for stage in self._stages.values() if stage._due <= now]:
             if stage._over < inf:
                 if self._is_settled(stage, now):
-                    ended.append(self._end(stage, now))
+                    ended.append(self._end(stage))
             elif stage.why is Why.EXITED:
                 self.terminate(stage, why=Why.TIMEOUT)
             else:
@@ -395,10 +373,10 @@ class Processes:
         if stage._killing or now >= stage._mercy:
             stage._killing = True
             self._signal_all(stage, signal.SIGKILL)
-        stage._due = now + _TICK
+        stage._due = _next_look(stage, now)
         return False
 
-    def _end(self, stage: Stage, now: float) -> Ended:
+    def _end(self, stage: Stage) -> Ended:
         status, usage = stage._exit or os.wait4(stage.pid, 0)[1:]
         del self._stages[stage.pid]
         if not LINUX:
@@ -410,9 +388,9 @@ class Processes:
             code if code >= 0 else None,
             -code if code < 0 else None,
             stage.why,
-            min(stage._over, now) - stage.started,
+            stage._over - stage.started,
             usage.ru_utime + usage.ru_stime,
-            usage.ru_maxrss * _RSS_UNIT,
+            usage.ru_maxrss * (1024 if LINUX else 1),
         )
 
     # Finding
@@ -438,19 +416,18 @@ class Processes:
 
     def _family(self, stage: Stage, shown: dict[int, guardian.Process]) -> set[int]:
         """All processes of a stage."""
-        roots = {stage.pid, *self._leftovers(stage)} if stage.pid in self._stages else set()
-        return {pid for pid in roots if stage._exit is None or pid != stage.pid} | guardian.descendants(
-            roots, shown
-        )
+        if stage.pid not in self._stages:
+            return set()
+        roots = {*self._leftovers(stage), *([stage.pid] if stage._exit is None else ())}
+        return roots | guardian.descendants(roots, shown)
 
     def _signal_all(self, stage: Stage, number: int) -> None:
         """Send a signal to all processes of a stage, those included that appear meanwhile."""
         self._signal_group(stage, number)
         told: set[int] = set()
         for _ in range(10):
-            for pid in self._leftovers(
-                stage
-            ):  # before /proc is read: what forks and ends would be gone by then
+            # Orphans first, before all of /proc is read: one that forks and ends all the time would be gone.
+            for pid in self._leftovers(stage):
                 guardian.kill(pid, number)
             new = self._family(stage, guardian.table()) - told
             if not new:
@@ -465,12 +442,16 @@ class Processes:
                 os.killpg(stage.pid, number)
 
 
+def _next_look(stage: Stage, now: float) -> float:
+    """Soon at first, then less often: what does not end at once may be saving its work."""
+    return now + max(_TICK, min((now - min(stage._over, stage._mercy)) / 10, _SLOWEST_TICK))
+
+
 def _environment(directory: str) -> dict[bytes, bytes]:
     """The agent's, as a shell would pass it on."""
-    environment = dict(os.environb)
-    environment.pop(b"_", None)
-    named = os.fsdecode(environment.get(b"PWD", b""))
-    if not (named.startswith("/") and Path(named).exists() and Path(named).samefile(directory)):
+    environment = {name: value for name, value in os.environb.items() if name != b"_"}
+    named = Path(os.fsdecode(environment.get(b"PWD", b"")))
+    if not (named.is_absolute() and named.exists() and named.samefile(directory)):
         environment[b"PWD"] = os.fsencode(directory)
     return environment
 

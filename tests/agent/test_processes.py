@@ -74,7 +74,6 @@ def test_exit_codes_and_signals(
     assert (ended.code, ended.signal, ended.why) == (code, number, Why.EXITED)
 
 
-@both_ways
 def test_time_and_memory_are_told(processes: Processes, log: Path) -> None:
     text = "import time; x = bytearray(80_000_000)\nwhile time.process_time() < .2: 1"
     ended = run(processes, Spec(f"{sys.executable} -c '{text}'", log))
@@ -259,7 +258,6 @@ def test_a_stage_that_forks_all_the_time_is_ended(processes: Processes, log: Pat
     assert file.stat().st_size == size
 
 
-@both_ways
 def test_what_saves_its_work_may_outlive_its_shell_by_the_grace(processes: Processes, log: Path) -> None:
     """A shell dies of SIGTERM at once; the program that it runs may take its time."""
     saver = 'trap "sleep 0.6; echo saved; exit" TERM; echo ready; while :; do sleep 0.01; done'
@@ -283,7 +281,6 @@ def test_a_second_request_can_shorten_the_grace(processes: Processes, log: Path)
 # What it leaves behind
 
 
-@both_ways
 @linux
 @pytest.mark.parametrize("way", [daemon, hidden_daemon])
 def test_a_daemon_ends_with_its_stage(processes: Processes, log: Path, way: Way) -> None:
@@ -308,7 +305,6 @@ def test_a_daemon_does_not_wait_for_other_stages(processes: Processes, log: Path
     processes.kill(other)
 
 
-@both_ways
 @linux
 @pytest.mark.parametrize("way", [daemon, hidden_daemon])
 def test_a_daemon_lives_as_long_as_its_stage(processes: Processes, log: Path, way: Way) -> None:

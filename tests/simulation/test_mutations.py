@@ -13,7 +13,7 @@ from stoker.store import records
 from stoker.store.interface import StoreError
 from stoker.store.records import Mark, Status, TrialId
 from tests.simulation.test_protocol import scenario
-from tests.simulation.world import Simulation
+from tests.simulation.world import Faults, Scenario, Simulation
 
 
 class TrustsExists(Agent):
@@ -104,9 +104,21 @@ MUTANTS = [
 ]
 
 
+def waiting(seed: int) -> Scenario:
+    """More machines than trials wait for something to take over, and the store is away now and then."""
+    outages = Faults(events=1.0, kinds=("outage",))
+    return Scenario(trials=4, machines=6, seconds=1800.0, stages=("train", "test"), faults=outages)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_caught(mutant: type[Agent]) -> None:
-    for seed in range(60):
-        if Simulation(scenario(seed), seed, mutant).run():
-            return
-    pytest.fail("nothing was noticed in 60 seeds")
+    for seed in range(40):
+        for made in (waiting, scenario):
+            if Simulation(made(seed), seed, mutant).run():
+                return
+    pytest.fail("nothing was noticed in 80 runs")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_waiting_machines_keep_the_promises(seed: int) -> None:
+    assert Simulation(waiting(seed), seed).run() == []

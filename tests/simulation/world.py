@@ -28,7 +28,8 @@ class Faults:
     retried: float = 0.0  # a create lands, is tried again underneath, and is answered with "exists"
     latency: float = 0.01
     staleness: float = 0.0  # listings may be so late, in seconds
-    events: float = 0.0  # kills, pauses, preemptions, cut-offs per machine and hour
+    events: float = 0.0  # troubles of these kinds per machine and hour
+    kinds: tuple[str, ...] = ("kill", "pause", "preempt", "cut off", "outage")
     orders: int = 0  # times an operator meddles
     failing: float = 0.0  # a stage fails
 
@@ -308,7 +309,8 @@ class Simulation:
             await self.loop.sleep(random.expovariate(rate))
             alive = [machine for machine in self.machines if not machine.dead and not machine.task.ended.done]
             if alive:
-                trouble, machine = random.choice(TROUBLES), random.choice(alive)
+                kind, machine = random.choice(self.scenario.faults.kinds), random.choice(alive)
+                trouble = TROUBLES[kind]
                 machine.disturbed = machine.disturbed or trouble is not _outage
                 self.loop.spawn(trouble(self, machine))
         await self._meddled.wait()
@@ -372,12 +374,13 @@ async def _outage(simulation: Simulation, machine: Machine) -> None:
     simulation.tell(None, "finds the store back")
 
 
-TROUBLES: list[Callable[[Simulation, Machine], Coroutine[Any, Any, None]]] = [
-    _kill,
-    _pause,
-    _preempt,
-    _cut_off,
-]
+TROUBLES: dict[str, Callable[[Simulation, Machine], Coroutine[Any, Any, None]]] = {
+    "kill": _kill,
+    "pause": _pause,
+    "preempt": _preempt,
+    "cut off": _cut_off,
+    "outage": _outage,
+}
 
 
 def _retry(simulation: Simulation) -> None:

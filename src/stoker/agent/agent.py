@@ -362,7 +362,7 @@ class Agent:
         self._own[trial] = attempt  # from here on beats stand by it, and no other slot wants it
         if await self._is_won(attempt):
             return attempt
-        del self._own[trial]
+        self._own.pop(trial, None)
         return None
 
     async def _is_won(self, attempt: Attempt) -> bool:
@@ -387,7 +387,7 @@ class Agent:
         try:
             await self._run_stages(attempt, slot, freed)
         finally:
-            del self._own[attempt.trial]
+            self._own.pop(attempt.trial, None)
             freed.set(None)
             self._wake()  # slots that found nothing to do may find something, or that all is done
 

@@ -17,9 +17,10 @@ moves up to the next of the three. Nobody has to be told of a stage, and startin
 
 `pkill -9 -f stoker` does not kill all three: the guardian shows another name.
 
-Not covered: what a stage asks somebody else to run (docker, sbatch, systemd-run, ssh); what it runs as
-another user (sudo); a process in an uninterruptible wait, which ends when the wait does; watchers that were
-stopped (SIGSTOP) before they were needed.
+Not covered: after the death of all three, what took another environment, and so has no mark; what a stage
+asks somebody else to run (docker, sbatch, systemd-run, ssh); what it runs as another user (sudo); a process
+in an uninterruptible wait, which ends when the wait does; watchers that were stopped (SIGSTOP) before they
+were needed.
 
 A pid namespace would cover the death of all three too. But inside one `os.getpid()` disagrees with /proc,
 which breaks psutil in training scripts, and without root it takes a user namespace, which breaks setuid
@@ -37,7 +38,6 @@ import re
 import resource
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Set
@@ -86,8 +86,10 @@ def enter(leave: float = _LEAVE) -> Guard:
     """
     if not LINUX:
         return Guard()
-    if threading.active_count() > 1:
-        raise RuntimeError("the guardian must be started before there are threads")
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+        raise RuntimeError(
+            "the guardian must be started before there are threads, those of libraries included"
+        )
     sys.stdout.flush()
     sys.stderr.flush()
     set_subreaper(True)
@@ -100,16 +102,18 @@ def enter(leave: float = _LEAVE) -> Guard:
         _stand(lambda: _launch(guardian, hear_agent, leave))
     os.close(launcher_line)
     os.close(hear_agent)
+    set_subreaper(True)
     guardian, (guardian_lives, guardian_line) = os.getpid(), os.pipe()
     agent = os.fork()
     if agent:
         os.write(tell_agent, str(agent).encode())
         for descriptor in (tell_agent, launcher_lives, guardian_lives):
             os.close(descriptor)
-        _stand(lambda: _guard(launcher, agent, leave))
+        _stand(lambda: _guard(launcher, agent, guardian_line, leave))
     os.close(tell_agent)
     os.close(guardian_line)
     set_subreaper(True)
+    os.read(guardian_lives, 1)  # from here on the guardian stands
     end_strays()
     return Guard(launcher, guardian, (launcher_lives, guardian_lives))
 
@@ -125,13 +129,13 @@ def _stand(watch: Callable[[], int | None]) -> NoReturn:
         _end_as(status)
 
 
-def _guard(launcher: int, agent: int, leave: float) -> int | None:
+def _guard(launcher: int, agent: int, line: int, leave: float) -> int | None:
     """The guardian's life: wait for the death of the agent, or of the launcher and then of the agent."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     os.setsid()
-    set_subreaper(True)
     _rename(f"guardian of {agent}: ends its stages if it dies")
     _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    os.write(line, b".")
     statuses: dict[int, int] = {}
     until = float("inf")
     while _reap(statuses) and agent not in statuses and time.monotonic() < until:

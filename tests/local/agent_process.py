@@ -10,9 +10,9 @@ from stoker.agent import guardian
 if __name__ == "__main__":
     guard = guardian.enter()
 
-    from stoker.agent.agent import Settings
     from stoker.agent.local import run_agent
     from stoker.agent.slots import Slot
+    from stoker.agent.world import Settings
 
     slots = [Slot(number, f"cpu {number}", "", (), {}, {}) for number in range(int(sys.argv[2]))]
     run_agent(

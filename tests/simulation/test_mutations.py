@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.agent import Agent, Attempt
+from stoker.agent.agent import Agent
 from stoker.agent.view import View, Watch
+from stoker.agent.world import Attempt
 from stoker.store import records
 from stoker.store.interface import StoreError
 from stoker.store.records import Mark, Status, TrialId

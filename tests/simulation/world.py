@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from stoker.agent.agent import Agent, Attempt, Outcome, Settings
+from stoker.agent.agent import Agent
 from stoker.agent.loop import Event, Loop, Task
+from stoker.agent.world import Attempt, Outcome, Settings
 from stoker.store import records
 from stoker.store.interface import Entry, StoreError
 from stoker.store.records import TrialId

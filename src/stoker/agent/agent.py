@@ -8,82 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
-from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from stoker.agent.loop import Event, Loop
+from stoker.agent.loop import Event
 from stoker.agent.view import Decision, Verdict, View, Watch, candidates, pick
+from stoker.agent.world import Attempt, Outcome, Settings, World
 from stoker.store import records
-from stoker.store.interface import Entry, StoreError
+from stoker.store.interface import StoreError
 from stoker.store.records import End, Status, TrialId
-
-
-class AsyncStore(Protocol):
-    """A store whose answers are waited for."""
-
-    async def create(self, key: str, data: bytes) -> bool: ...  # noqa: D102
-    async def read(self, key: str) -> bytes | None: ...  # noqa: D102
-    async def write(self, key: str, data: bytes) -> None: ...  # noqa: D102
-    async def list(self, prefix: str, after: str = "") -> Sequence[Entry]: ...  # noqa: D102
-
-
-class Outcome(Enum):
-    """How a stage ended."""
-
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One try of this agent at a round of a trial."""
-
-    trial: TrialId
-    round: int
-    number: int
-    nonce: str
-
-    @property
-    def claim(self) -> str:
-        """The key of its claim."""
-        return records.claim_key(self.trial, self.round, self.number)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a study says about how it is run."""
-
-    retries: int = 0
-    lease: float = 60.0
-    beat: float = 5.0
-    back_off: float = 2.0  # seconds before the first retry of a failed trial; doubles
-
-
-class Work(Protocol):
-    """The iterations of a study: what there is to run."""
-
-    def size(self, body: Mapping[str, Any]) -> int: ...  # noqa: D102
-    def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]: ...  # noqa: D102
-    def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
-    def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102
-
-
-class World(Protocol):
-    """The machine an agent stands on."""
-
-    loop: Loop
-    random: Random
-    store: AsyncStore
-    work: Work
-
-    def describe(self) -> dict[str, Any]: ...  # noqa: D102  who and where this agent is, for its beat
-    def is_gone(self, beat: Mapping[str, Any]) -> bool: ...  # noqa: D102  an agent of this host whose process is no more
-    async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome: ...  # noqa: D102
-    def cancel(self, attempt: Attempt) -> None: ...  # noqa: D102  ends the running stage; it comes out as CANCELLED
-    def notes(self, attempt: Attempt) -> dict[str, Any]: ...  # noqa: D102  what to keep of an attempt with its end
 
 
 class Agent:

@@ -12,12 +12,13 @@ from random import Random
 from typing import Any
 
 from stoker.agent import guardian
-from stoker.agent.agent import Agent, AsyncStore, Attempt, Outcome, Settings, Work
+from stoker.agent.agent import Agent
 from stoker.agent.directory import write_param, write_stat
 from stoker.agent.loop import Event, Loop
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.slots import Slot, child_environment
 from stoker.agent.work import StudyWork
+from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.values import Value
 from stoker.store import records
 from stoker.store.directory import DirectoryStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -99,10 +100,11 @@ def test_nothing_is_left_after_killing(names: list[str], place: Path) -> None:
         agent.close()
 
 
-def test_nothing_is_left_after_killing_the_process_group(place: Path) -> None:
+@pytest.mark.parametrize("name", ["launcher", "guardian", "agent"])
+def test_nothing_is_left_after_killing_a_process_group(name: str, place: Path) -> None:
     agent = Agent(place)
     try:
-        os.killpg(os.getpgid(agent.pids["agent"]), signal.SIGKILL)
+        os.killpg(os.getpgid(agent.pids[name]), signal.SIGKILL)
         assert all_is_over(agent)
     finally:
         agent.close()
@@ -114,6 +116,8 @@ def test_the_guardian_has_a_name_and_a_session_of_its_own(place: Path) -> None:
     driver.write_bytes(DRIVER.read_bytes())
     agent = Agent(place, driver)
     try:
+        names = ("launcher", "guardian", "agent")
+        assert len({os.getsid(agent.pids[name]) for name in names}) == 3
         subprocess.run(["pkill", "-9", "-f", driver.name], check=True)
         assert all_is_over(agent)
     finally:
@@ -200,6 +204,22 @@ def test_a_signal_to_the_launcher_reaches_the_agent(place: Path) -> None:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 5
+
+
+def test_the_terminal_belongs_to_the_launcher(place: Path) -> None:
+    """Ctrl-C reaches the agent through it, and once. A stage has no terminal to ask for a password."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        command = "(exec < /dev/tty) || echo none >> log; sleep 60"
+        os.chdir(place)
+        os.execv(sys.executable, [sys.executable, str(DRIVER), str(place), command])  # noqa: S606
+    try:
+        assert b"launcher" in os.read(terminal, 4096)
+        assert wait_until(lambda: (place / "log").exists() and b"none" in (place / "log").read_bytes())
+        os.write(terminal, b"\x03")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
+    finally:
+        os.close(terminal)
 
 
 def test_the_launcher_shows_the_signal_that_killed_the_agent(place: Path) -> None:

@@ -2,16 +2,17 @@
 
     launcher ──► guardian ──► agent ──► stages, and whatever they start
 
-The launcher is the process that was started, in one group with the agent; the guardian has its own session.
-Linux hands an orphan to its nearest living ancestor that is a *subreaper*, and all three are. So no process
-of a stage can leave the tree, however often it forks and whatever session or environment it takes: it only
-moves up to the next of the three. Nobody has to be told of a stage, and starting one costs nothing more.
+The launcher is the process that was started; it passes signals on to the agent. The other two have a session
+each, so that no signal to a group or from a terminal reaches two of them. Linux hands an orphan to its
+nearest living ancestor that is a *subreaper*, and all three are. So no process of a stage can leave the tree,
+however often it forks and whatever session or environment it takes: it only moves up to the next of the
+three. Nobody has to be told of a stage, and starting one costs nothing more.
 
     killed with -9              what ends the stages
     agent                       the guardian, its parent
     guardian                    the agent: it sees a pipe close, and leaves; the launcher makes sure of that
     launcher                    the agent likewise; the guardian makes sure of that
-    the agent's process group   the guardian
+    a whole process group       the same: each of the three is in another one
     any two of the three        the third
     all three at once           the next agent that starts on this host, by the stages' mark
 
@@ -60,7 +61,7 @@ _syscall = ctypes.CDLL(None).syscall if LINUX else None
 if _syscall is not None:
     _syscall.argtypes = [ctypes.c_long, *[ctypes.c_ulong] * 3]
 _FORWARDED = frozenset(
-    {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+    getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "WINCH")
 )
 
 
@@ -80,8 +81,9 @@ def enter(leave: float = _LEAVE) -> Guard:
     """Split this process in three; only the agent returns.
 
     Called once, at the very beginning, before there are threads: the process that was started becomes the
-    launcher, passes signals on to the agent, and ends as the agent ends. (A signal to the whole group may so
-    reach the agent twice.) After a watcher was killed the agent has `leave` seconds to go.
+    launcher, passes signals on to the agent, and ends as the agent ends. The agent has no controlling
+    terminal: Ctrl-C reaches it through the launcher, and Ctrl-Z stops the launcher alone, so that the agent
+    goes on beating. After a watcher was killed the agent has `leave` seconds to go.
     Stages of an agent of this host that died together with its watchers are ended here.
     """
     if not LINUX:
@@ -102,6 +104,7 @@ def enter(leave: float = _LEAVE) -> Guard:
         _stand(lambda: _launch(guardian, hear_agent, leave))
     os.close(launcher_line)
     os.close(hear_agent)
+    os.setsid()
     set_subreaper(True)
     guardian, (guardian_lives, guardian_line) = os.getpid(), os.pipe()
     agent = os.fork()
@@ -112,6 +115,7 @@ def enter(leave: float = _LEAVE) -> Guard:
         _stand(lambda: _guard(launcher, agent, guardian_line, leave))
     os.close(tell_agent)
     os.close(guardian_line)
+    os.setsid()
     set_subreaper(True)
     os.read(guardian_lives, 1)  # from here on the guardian stands
     end_strays()
@@ -132,7 +136,6 @@ def _stand(watch: Callable[[], int | None]) -> NoReturn:
 def _guard(launcher: int, agent: int, line: int, leave: float) -> int | None:
     """The guardian's life: wait for the death of the agent, or of the launcher and then of the agent."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    os.setsid()
     _rename(f"guardian of {agent}: ends its stages if it dies")
     _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
     os.write(line, b".")
@@ -164,11 +167,9 @@ def _launch(guardian: int, hear_agent: int, leave: float) -> int | None:
 
 
 def _wait_for_signal(signals: Iterable[int], until: float) -> int:
-    """The signal that came; 0 if it was from the terminal, which tells the agent itself, or if time is up."""
-    seconds = min(max(until - time.monotonic(), 0.0), 3600.0)
-    told = signal.sigtimedwait(signals, seconds)
-    from_a_process = told is not None and (told.si_code <= 0 or told.si_signo == signal.SIGCHLD)
-    return told.si_signo if told is not None and from_a_process else 0
+    """The signal that came; 0 if time is up."""
+    told = signal.sigtimedwait(signals, min(max(until - time.monotonic(), 0.0), 3600.0))
+    return told.si_signo if told is not None else 0
 
 
 def _reap(statuses: dict[int, int]) -> bool:
@@ -247,7 +248,7 @@ def _is_stray(pid: int, own: str) -> bool:
 
 
 def kill(pid: int, number: int) -> None:
-    """Send a signal, to a process that may be gone or somebody else's."""
+    """Send a signal to a process, or to a group (-pid), that may be gone or somebody else's."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
@@ -261,7 +262,7 @@ class Process(NamedTuple):
     pid: int
     state: str  # Z: dead, and not yet waited for; T: stopped
     parent: int
-    session: int
+    group: int
     cpu: float  # seconds, of it and of children that it waited for
     start: int  # clock ticks since boot; pid and start together name a process for ever
     memory: int  # bytes; pages that processes share count for each of them
@@ -274,7 +275,7 @@ def read(pid: int) -> Process | None:
         return None
     cpu = sum(map(int, fields[11:15])) / _TICKS
     return Process(
-        pid, fields[0].decode(), int(fields[1]), int(fields[3]), cpu, int(fields[19]), int(fields[21]) * _PAGE
+        pid, fields[0].decode(), int(fields[1]), int(fields[2]), cpu, int(fields[19]), int(fields[21]) * _PAGE
     )
 
 
@@ -301,11 +302,11 @@ def descendants(roots: Iterable[int], shown: dict[int, Process]) -> set[int]:
 class Orphans:
     """Descendants that lost their parent, and so became children of this process, which is a subreaper.
 
-    They are told from children that this process started by itself: those stay in its session.
+    They are told from children that this process started by itself: those stay in its process group.
     """
 
     def __init__(self) -> None:
-        self._me, self._session = os.getpid(), os.getsid(0)
+        self._me, self._group = os.getpid(), os.getpgrp()
         self._children: int | None = None
         # The list of the first thread: that is the one the kernel gives orphans to.
         with suppress(OSError):
@@ -332,7 +333,7 @@ class Orphans:
 
     def _is_living(self, pid: int) -> bool:
         try:
-            return os.getsid(pid) != self._session and os.waitpid(pid, os.WNOHANG)[0] == 0
+            return os.getpgid(pid) != self._group and os.waitpid(pid, os.WNOHANG)[0] == 0
         except (ProcessLookupError, ChildProcessError):
             return False
 
@@ -393,6 +394,15 @@ def _content(path: str) -> bytes:
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal, from which a child could ask for a password."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def seal_descriptors() -> None:

@@ -1,7 +1,7 @@
 """Stages as child processes: started, waited for, timed, suspended, measured and ended.
 
-A stage is a process in a session of its own, with everything that it starts. On Linux everything is found,
-even what forked twice and took another session and environment: orphans come to the agent, see guardian.py.
+A stage is a process in a group of its own, with everything that it starts. On Linux everything is found, even
+what forked twice and took another group, session and environment: orphans come to the agent, see guardian.py.
 Elsewhere a stage is its process group, its end is noticed within 20 ms, and `usage` knows nothing.
 """
 
@@ -13,7 +13,7 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -36,8 +36,6 @@ _NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
 class StageError(StokerError):
     """A stage could not be started, for a reason that is not the command's: no log, no processes, no bash."""
 
-
-# What a command is
 
 _WORD = re.compile(r"""(?:[\w./:@%+,=-]|'[^'\0]*'|"[^"$`\\\0]*")+""", re.ASCII)
 _SIMPLE = re.compile(rf"[ \t\n]*{_WORD.pattern}(?:[ \t]+{_WORD.pattern})*[ \t\n]*", re.ASCII)
@@ -87,9 +85,6 @@ class Spec:
     def shell(self) -> bool:
         """Whether only bash can run the command."""
         return argv_of(self.command) is None
-
-
-# What becomes of it
 
 
 class Why(Enum):
@@ -142,12 +137,12 @@ class Ended:
     memory: int  # bytes, the largest that one process had; at least the agent's own, which Linux counts in
 
 
-class Processes:
+class Processes(AbstractContextManager["Processes"]):
     """All stages of an agent.
 
-    Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its session: one
-    in a session of its own is taken for a stage's orphan. The agent's environment and directory are those it
-    has when this is made.
+    Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its process group:
+    one in a group of its own is taken for a stage's orphan. The agent's environment and directory are those
+    it has when this is made.
     """
 
     def __init__(self, guard: Guard | None = None, *, pidfds: bool = True) -> None:
@@ -163,6 +158,8 @@ class Processes:
         self._directory = os.getcwd()  # noqa: PTH109  compared as text
         self._environment = _environment(self._directory)
         self._orphans = guardian.Orphans()
+        # Not always a session: where Linux schedules by session, a new one must wait for its turn.
+        self._apart: Any = {"setsid": True} if guardian.has_terminal() else {"setpgroup": 0}
         self._selector = selectors.DefaultSelector()
         self._woken, self._tidy = False, 0.0
         self._seen: tuple[float, dict[int, guardian.Process]] = (-inf, {})
@@ -171,9 +168,6 @@ class Processes:
             os.set_blocking(descriptor, False)
         for descriptor in (self._hear, *(guard.lifelines if guard else ())):
             self._selector.register(descriptor, selectors.EVENT_READ)
-
-    def __enter__(self) -> Processes:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -294,11 +288,12 @@ class Processes:
             if argv and program and not _changes_bash(environment, argv[0]):
                 # Whatever goes wrong goes wrong in bash too, which says so in the log.
                 with suppress(OSError):
-                    return _posix_spawn(program, argv, environment, spec.log)
+                    return _posix_spawn(program, argv, environment, spec.log, self._apart)
             words = ["bash", "-c", "--", spec.command]
             if spec.directory is not None and not here:
                 words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
-            return _posix_spawn(_program("bash", environment) or b"/bin/bash", words, environment, spec.log)
+            bash = _program("bash", environment) or b"/bin/bash"
+            return _posix_spawn(bash, words, environment, spec.log, self._apart)
         except (OSError, ValueError) as error:
             raise StageError(f"cannot start {spec.command!r}: {error}") from error
 
@@ -341,6 +336,10 @@ class Processes:
             os.close(stage._pidfd)
             stage._pidfd = None
         polite = stage.why is not Why.EXITED and not stage._killing
+        for pid in self._leftovers(stage) if polite else ():
+            with suppress(ProcessLookupError):
+                if os.getpgid(pid) != stage.pid:  # not asked yet; `timeout` takes a group of its own
+                    os.kill(pid, signal.SIGTERM)
         stage._mercy = stage._due if polite else now + _LINGER
         stage._over, stage._due, stage._left = now, now, None
 
@@ -380,8 +379,7 @@ class Processes:
         status, usage = stage._exit or os.wait4(stage.pid, 0)[1:]
         del self._stages[stage.pid]
         if not LINUX:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(stage.pid, signal.SIGKILL)
+            guardian.kill(-stage.pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status)
         return Ended(
             stage,
@@ -403,8 +401,8 @@ class Processes:
         process = guardian.read(pid)
         if process is None:
             return False
-        if process.session in self._stages:
-            return process.session == stage.pid
+        if process.group in self._stages:
+            return process.group == stage.pid
         mark = guardian.mark_in(pid)
         if any(mark == other.mark for other in self._stages.values()):
             return mark == stage.mark
@@ -438,8 +436,7 @@ class Processes:
 
     def _signal_group(self, stage: Stage, number: int) -> None:
         if stage._exit is None:  # afterwards the number may be somebody else's
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(stage.pid, number)
+            guardian.kill(-stage.pid, number)
 
 
 def _next_look(stage: Stage, now: float) -> float:
@@ -476,7 +473,9 @@ def _program(name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
     return None
 
 
-def _posix_spawn(program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path) -> int:
+def _posix_spawn(
+    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path, apart: dict[str, Any]
+) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
         return os.posix_spawn(
@@ -488,9 +487,9 @@ def _posix_spawn(program: bytes, argv: list[str], environment: Mapping[bytes, by
                 (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
-            setsid=True,
             setsigmask=(),
             setsigdef=_DEFAULT_SIGNALS,
+            **apart,
         )
     except OSError:
         os.close(os.open(log, flags, 0o666))  # if the log is to blame, this error says so

@@ -142,7 +142,7 @@ print([n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IG
 @linux
 @pytest.mark.parametrize("end", ["", ";"], ids=["direct", "bash"])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_stage_gets_a_clean_start(processes: Processes, log: Path, end: str, elsewhere: bool) -> None:
+def test_a_stage_gets_a_clean_start(log: Path, end: str, elsewhere: bool) -> None:
     """No descriptor but the log, empty input, its own group, default signals, its directory."""
     Path("show.py").write_text(SHOW, encoding="utf-8")
     other = Path("other one")
@@ -160,7 +160,8 @@ def test_a_stage_gets_a_clean_start(processes: Processes, log: Path, end: str, e
             command = f"{sys.executable} '{script}' '{word}' 'a b'"
         spec = Spec(command, log, {"X": "ü \n"}, directory=directory)
         assert spec.shell is bool(end)
-        ended = run(processes, spec)
+        with Processes() as processes:
+            ended = run(processes, spec)
     finally:
         signal.signal(signal.SIGUSR1, old)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})

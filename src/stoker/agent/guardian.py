@@ -37,6 +37,7 @@ import ctypes
 import os
 import re
 import resource
+import select
 import signal
 import sys
 import time
@@ -336,6 +337,33 @@ class Orphans:
             return os.getpgid(pid) != self._group and os.waitpid(pid, os.WNOHANG)[0] == 0
         except (ProcessLookupError, ChildProcessError):
             return False
+
+
+class _Select:
+    """What is needed of epoll where there is none. Its own descriptor tells nothing."""
+
+    def __init__(self) -> None:
+        self._watched: set[int] = set()
+        self._own, self._other = os.pipe()
+
+    def register(self, descriptor: int, _events: int) -> None:
+        self._watched.add(descriptor)
+
+    def unregister(self, descriptor: int) -> None:
+        self._watched.remove(descriptor)
+
+    def poll(self, seconds: float) -> list[tuple[int, int]]:
+        return [(found, select.POLLIN) for found in select.select(self._watched, (), (), seconds)[0]]
+
+    def fileno(self) -> int:
+        return self._own
+
+    def close(self) -> None:
+        os.close(self._own)
+        os.close(self._other)
+
+
+Epoll = select.epoll if LINUX else _Select
 
 
 def ticks_since_boot() -> int:

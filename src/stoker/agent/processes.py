@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-import selectors
+import select
 import signal
 import time
 from collections.abc import Mapping
@@ -29,7 +29,6 @@ _STUBBORN = 5.0  # seconds after which a leftover that does not die no longer ke
 _TICK, _SLOWEST_TICK = 0.005, 0.2  # seconds between two looks at what is to end
 _TIDY = 1.0  # seconds between two looks for dead orphans
 _SLOWEST_LOOK = 0.02  # seconds between two looks at stages without a pidfd
-_DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
 
 
@@ -141,14 +140,12 @@ class Processes(AbstractContextManager["Processes"]):
     """All stages of an agent.
 
     Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its process group:
-    one in a group of its own is taken for a stage's orphan. The agent's environment and directory are those
-    it has when this is made.
+    one in a group of its own is taken for a stage's orphan. The agent's environment, directory and
+    ignored signals are those it has when this is made.
     """
 
     def __init__(self, guard: Guard | None = None, *, pidfds: bool = True) -> None:
-        self.guarded = (
-            True  # until a watcher of the agent dies: then all stages end, and the agent must leave
-        )
+        self.guarded = True  # until a watcher dies: then all stages end, and the agent must leave
         self._stages: dict[int, Stage] = {}
         self._unwatched: set[Stage] = set()  # those without a pidfd: macOS, Linux before 5.3
         self._count = 0
@@ -159,15 +156,18 @@ class Processes(AbstractContextManager["Processes"]):
         self._environment = _environment(self._directory)
         self._orphans = guardian.Orphans()
         # Not always a session: where Linux schedules by session, a new one must wait for its turn.
-        self._apart: Any = {"setsid": True} if guardian.has_terminal() else {"setpgroup": 0}
-        self._selector = selectors.DefaultSelector()
+        self._ways: Any = {"setsid": True} if guardian.has_terminal() else {"setpgroup": 0}
+        ignored = [one for one in signal.valid_signals() if signal.getsignal(one) == signal.SIG_IGN]
+        self._ways.update(setsigmask=(), setsigdef=ignored)  # handlers are reset by themselves
+        self._epoll = guardian.Epoll()
+        self._by_pidfd: dict[int, Stage] = {}
         self._woken, self._tidy = False, 0.0
         self._seen: tuple[float, dict[int, guardian.Process]] = (-inf, {})
         self._hear, self._wake = os.pipe()
         for descriptor in (self._hear, self._wake):
             os.set_blocking(descriptor, False)
         for descriptor in (self._hear, *(guard.lifelines if guard else ())):
-            self._selector.register(descriptor, selectors.EVENT_READ)
+            self._epoll.register(descriptor, select.POLLIN)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -209,7 +209,7 @@ class Processes(AbstractContextManager["Processes"]):
 
     def fileno(self) -> int:
         """Readable when `poll` has news (a descriptor for another loop); it knows nothing of timeouts."""
-        return self._selector.fileno()
+        return self._epoll.fileno()
 
     def terminate(self, stage: Stage, grace: float | None = None, why: Why = Why.KILLED) -> None:
         """Ask the stage's group to end (SIGTERM), and kill what is left of it after the grace."""
@@ -257,7 +257,7 @@ class Processes(AbstractContextManager["Processes"]):
             self._seen = (now, guardian.table())
         shown = self._seen[1]
         found = [shown[pid] for pid in self._family(stage, shown) if pid in shown]
-        return Usage(sum(one.cpu for one in found), sum(one.memory for one in found), len(found))
+        return Usage(sum((one.cpu for one in found), 0.0), sum(one.memory for one in found), len(found))
 
     def close(self) -> None:
         """End all stages at once, and everything they started. May be repeated."""
@@ -268,7 +268,7 @@ class Processes(AbstractContextManager["Processes"]):
             self.kill(stage)
         while self._stages and time.monotonic() < until:
             self.poll(0.1)
-        self._selector.close()
+        self._epoll.close()
         self._orphans.close()
         os.close(self._hear)
         os.close(self._wake)
@@ -288,12 +288,12 @@ class Processes(AbstractContextManager["Processes"]):
             if argv and program and not _changes_bash(environment, argv[0]):
                 # Whatever goes wrong goes wrong in bash too, which says so in the log.
                 with suppress(OSError):
-                    return _posix_spawn(program, argv, environment, spec.log, self._apart)
+                    return _posix_spawn(program, argv, environment, spec.log, self._ways)
             words = ["bash", "-c", "--", spec.command]
             if spec.directory is not None and not here:
                 words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
             bash = _program("bash", environment) or b"/bin/bash"
-            return _posix_spawn(bash, words, environment, spec.log, self._apart)
+            return _posix_spawn(bash, words, environment, spec.log, self._ways)
         except (OSError, ValueError) as error:
             raise StageError(f"cannot start {spec.command!r}: {error}") from error
 
@@ -303,7 +303,8 @@ class Processes(AbstractContextManager["Processes"]):
         if stage._pidfd is None:
             self._unwatched.add(stage)
         else:
-            self._selector.register(stage._pidfd, selectors.EVENT_READ, stage)
+            self._epoll.register(stage._pidfd, select.POLLIN)
+            self._by_pidfd[stage._pidfd] = stage
 
     # Waiting
 
@@ -312,15 +313,15 @@ class Processes(AbstractContextManager["Processes"]):
         if self._unwatched:
             age = time.monotonic() - max(stage.started for stage in self._unwatched)
             seconds = min(seconds, max(0.0005, min(age / 10, _SLOWEST_LOOK)))
-        for key, _ in self._selector.select(max(0.0, seconds)):
-            if isinstance(key.data, Stage):
-                self._note_end(key.data)
-            elif key.fd == self._hear:
+        for descriptor, _ in self._epoll.poll(max(0.0, seconds)):
+            if descriptor in self._by_pidfd:
+                self._note_end(self._by_pidfd[descriptor])
+            elif descriptor == self._hear:
                 self._woken = True
                 with suppress(BlockingIOError):
                     os.read(self._hear, 4096)
             else:
-                self._lose_guard(key.fd)
+                self._lose_guard(descriptor)
         for stage in list(self._unwatched):
             pid, status, usage = os.wait4(stage.pid, os.WNOHANG)
             if pid:
@@ -332,9 +333,9 @@ class Processes(AbstractContextManager["Processes"]):
         now = time.monotonic()
         self._unwatched.discard(stage)
         if stage._pidfd is not None:
-            self._selector.unregister(stage._pidfd)  # before closing: a child may still hold a copy
+            del self._by_pidfd[stage._pidfd]
+            self._epoll.unregister(stage._pidfd)  # before closing: a child may still hold a copy
             os.close(stage._pidfd)
-            stage._pidfd = None
         polite = stage.why is not Why.EXITED and not stage._killing
         for pid in self._leftovers(stage) if polite else ():
             with suppress(ProcessLookupError):
@@ -344,7 +345,7 @@ class Processes(AbstractContextManager["Processes"]):
         stage._over, stage._due, stage._left = now, now, None
 
     def _lose_guard(self, lifeline: int) -> None:
-        self._selector.unregister(lifeline)
+        self._epoll.unregister(lifeline)
         self.guarded, self._woken = False, True
         for stage in list(self._stages.values()):
             self.kill(stage, Why.UNGUARDED)
@@ -474,7 +475,7 @@ def _program(name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def _posix_spawn(
-    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path, apart: dict[str, Any]
+    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path, ways: dict[str, Any]
 ) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
@@ -487,9 +488,7 @@ def _posix_spawn(
                 (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
-            setsigmask=(),
-            setsigdef=_DEFAULT_SIGNALS,
-            **apart,
+            **ways,
         )
     except OSError:
         os.close(os.open(log, flags, 0o666))  # if the log is to blame, this error says so

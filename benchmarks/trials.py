@@ -24,9 +24,9 @@ PARALLEL = f"seq {TRIALS} | parallel -j2 true"
 
 def stoker(place: Path) -> None:
     from stoker.agent.local import add_plan
-    from stoker.agent.work import plan_body
     from stoker.spec.load import load
     from stoker.spec.problems import Source
+    from stoker.study.work import plan_body
 
     output = Path(tempfile.mkdtemp(dir=place)) / "output"
     output.mkdir()

@@ -19,11 +19,11 @@ import pytest
 import yaml
 
 from stoker.agent.local import RECORDS, add_plan
-from stoker.agent.work import plan_body
 from stoker.core.values import digest
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store.records import parse_key
+from stoker.study.work import plan_body
 
 KILLS = int(os.environ.get("STOKER_TEST_KILLS", "12"))
 TRIALS = 500 if KILLS > 100 else 60

@@ -17,13 +17,13 @@ from stoker.agent.directory import write_param, write_stat
 from stoker.agent.loop import Event, Loop
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.slots import Slot, child_environment
-from stoker.agent.work import StudyWork
 from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.values import Value
 from stoker.store import records
 from stoker.store.directory import DirectoryStore
 from stoker.store.interface import Entry, Store
 from stoker.store.records import TrialId
+from stoker.study.work import StudyWork
 
 RECORDS = ".stoker"
 """Where the records stand in the output directory of a local study."""

@@ -23,14 +23,16 @@ PARALLEL = f"seq {TRIALS} | parallel -j2 true"
 
 
 def stoker(place: Path) -> None:
-    from stoker.agent.local import add_plan
     from stoker.spec.load import load
     from stoker.spec.problems import Source
-    from stoker.study.work import plan_body
+    from stoker.study.place import open_place
+    from stoker.study.work import add_plan, plan_body
 
     output = Path(tempfile.mkdtemp(dir=place)) / "output"
     output.mkdir()
-    add_plan(output, plan_body(load(Source("params.yaml", STUDY)), {}, "20260131.235959"))
+    add_plan(
+        open_place(str(output)).store, plan_body(load(Source("params.yaml", STUDY)), {}, "20260131.235959")
+    )
     agent = [sys.executable, str(ROOT / "tests/local/agent_process.py"), str(output), "2", "0"]
     subprocess.run(agent, check=True)
     assert len(list((output / ".stoker/trials/0001").rglob("*.result"))) == TRIALS

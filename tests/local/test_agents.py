@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stoker.agent.local import RECORDS, add_plan
 from stoker.core.values import digest
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store.records import parse_key
-from stoker.study.work import plan_body
+from stoker.study.place import RECORDS, open_place
+from stoker.study.work import add_plan, plan_body
 
 KILLS = int(os.environ.get("STOKER_TEST_KILLS", "12"))
 TRIALS = 500 if KILLS > 100 else 60
@@ -33,7 +33,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guardian ne
 
 def prepare(output: Path, text: str) -> None:
     output.mkdir(exist_ok=True)
-    add_plan(output, plan_body(load(Source("params.yaml", text)), {}, "20260131.235959"))
+    add_plan(
+        open_place(str(output)).store, plan_body(load(Source("params.yaml", text)), {}, "20260131.235959")
+    )
 
 
 def start(output: Path, slots: int = 2, retries: int = 1) -> subprocess.Popen[bytes]:

@@ -8,82 +8,103 @@ from typing import Any
 import pytest
 
 from stoker.agent.agent import Agent
+from stoker.agent.knowledge import Knowledge
+from stoker.agent.ledger import Ledger
 from stoker.agent.view import View, Watch
 from stoker.agent.world import Attempt
 from stoker.store import records
 from stoker.store.interface import StoreError
-from stoker.store.records import Mark, Status, TrialId
+from stoker.store.records import Mark
 from tests.simulation.test_protocol import scenario
 from tests.simulation.world import Faults, Scenario, Simulation
+
+
+class TrustingLedger(Ledger):
+    async def put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
+        while True:
+            try:
+                return await self.store.create(key, records.encode({**body, "nonce": nonce}))
+            except StoreError:
+                await self._world.loop.sleep(1)
 
 
 class TrustsExists(Agent):
     """Takes the store's word that a record exists for proof that another one wrote it."""
 
-    async def _put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
-        while True:
-            try:
-                return await self._store.create(key, records.encode(body))
-            except StoreError:
-                await self._loop.sleep(1)
+    make_ledger = TrustingLedger
 
 
-class OneRoundView(View):
-    def add(self, mark: Mark) -> None:
+class OneRound(Knowledge):
+    def note(self, mark: Mark) -> None:
         if mark.kind != "round":
-            super().add(mark)
+            super().note(mark)
 
 
 class ForgetsRounds(Agent):
     """Passes over what opens a new round."""
 
-    def __init__(self, *words: Any) -> None:
-        super().__init__(*words)
-        self._view = OneRoundView()
+    make_knowledge = OneRound
+
+
+class Clock(Knowledge):
+    def hear(self, agent: str, body: Mapping[str, Any]) -> None:
+        super().hear(agent, body)
+        if abs(self._world.describe()["wall"] - body["wall"]) > self._settings.lease:
+            self.watch.bury(agent)
 
 
 class ComparesClocks(Agent):
     """Judges others by the time in their beats."""
 
-    def _hear(self, agent: str, body: Mapping[str, Any]) -> None:
-        super()._hear(agent, body)
-        if abs(self._world.describe()["wall"] - body["wall"]) > self._settings.lease:
-            self._watch.bury(agent)
+    make_knowledge = Clock
+
+
+class StagelessLedger(Ledger):
+    async def put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
+        return key.endswith(".stage") or await super().put_once(key, body, nonce)
 
 
 class KeepsNoStages(Agent):
     """Does not record finished stages one by one."""
 
-    async def _put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
-        return key.endswith(".stage") or await super()._put_once(key, body, nonce)
+    make_ledger = StagelessLedger
+
+
+class OverwritingLedger(Ledger):
+    async def put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
+        if not key.endswith(".result"):
+            return await super().put_once(key, body, nonce)
+        await self.insist(self.store.write, key, records.encode({**body, "nonce": nonce}))
+        return True
 
 
 class Overwrites(Agent):
     """Writes results instead of creating them."""
 
-    async def _commit(self, trial: TrialId, round_: int, status: Status, more: dict[str, Any]) -> None:
-        body = records.encode({"status": status.value, **more})
-        await self._until_it_works(self._store.write, records.result_key(trial, round_), body)
-        self._note(Mark(trial, round_, "result"))
+    make_ledger = OverwritingLedger
+
+
+class Impatience(Knowledge):
+    def __init__(self, *words: Any) -> None:
+        super().__init__(*words)
+        self.watch = Watch(self._settings.lease, longest_look=1e9)
 
 
 class Impatient(Agent):
     """Counts the time in which it did not look as silence of the others."""
 
-    def __init__(self, *words: Any) -> None:
-        super().__init__(*words)
-        self._watch = Watch(self._settings.lease, longest_look=1e9)
+    make_knowledge = Impatience
 
 
 class ForgetsOwn(Agent):
     """Does not stand by its claims in its beats."""
 
     async def _beat(self, left: bool = False) -> None:
-        held, self._own = self._own, {}
+        held, self._known.own = self._known.own, {}
         try:
             await super()._beat(left)
         finally:
-            self._own = {**held, **self._own}
+            self._known.own = {**held, **self._known.own}
 
 
 class RunsOn(Agent):
@@ -93,7 +114,33 @@ class RunsOn(Agent):
         return set()
 
 
+class RunsOnAlone(Agent):
+    """Lets stages run on while it is cut off from a file system that others see."""
+
+    def _is_cut_off(self) -> bool:
+        return False
+
+
+class Hasty(View):
+    def complete_ranges(self) -> list[tuple[int, int]]:
+        return sorted(self._done.keys() - self.summarised)
+
+
+class HastyKnowledge(Knowledge):
+    def __init__(self, *words: Any) -> None:
+        super().__init__(*words)
+        self.view = Hasty()
+
+
+class SumsUpEarly(Agent):
+    """Writes the summary of a range as soon as one of its trials is done."""
+
+    make_knowledge = HastyKnowledge
+
+
 MUTANTS = [
+    RunsOnAlone,
+    SumsUpEarly,
     TrustsExists,
     ForgetsRounds,
     ComparesClocks,
@@ -111,15 +158,22 @@ def waiting(seed: int) -> Scenario:
     return Scenario(trials=4, machines=6, seconds=1800.0, stages=("train", "test"), faults=outages)
 
 
+def sharing(seed: int) -> Scenario:
+    """Machines that see one directory, and are cut off from it now and then."""
+    faults = Faults(events=2.0, kinds=("cut off",))
+    return Scenario(trials=4, machines=6, seconds=1800.0, shared=True, faults=faults)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_mutant_is_caught(mutant: type[Agent]) -> None:
     for seed in range(40):
-        for made in (waiting, scenario):
+        for made in (waiting, sharing, scenario):
             if Simulation(made(seed), seed, mutant).run():
                 return
-    pytest.fail("nothing was noticed in 80 runs")
+    pytest.fail("nothing was noticed in 120 runs")
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_waiting_machines_keep_the_promises(seed: int) -> None:
     assert Simulation(waiting(seed), seed).run() == []
+    assert Simulation(sharing(seed), seed).run() == []

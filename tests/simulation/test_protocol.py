@@ -24,6 +24,9 @@ def scenario(seed: int) -> Scenario:
         stages=random.choice([("train",), ("train", "test"), ("train", "avg", "test"), ("train", "avg")]),
         seconds=random.choice([5.0, 60.0, 600.0]),
         retries=random.choice([0, 1, 3]),
+        slow=random.choice([True, False]),
+        shared=random.choice([True, False]),
+        range=random.choice([3, 1000]),
         faults=Faults(
             before=rough,
             after=rough,

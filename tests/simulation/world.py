@@ -6,6 +6,7 @@ story that a person can read.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from stoker.agent.loop import Event, Loop, Task
 from stoker.agent.world import Attempt, Outcome, Settings
 from stoker.store import records
 from stoker.store.interface import Entry, StoreError
-from stoker.store.records import TrialId
+from stoker.store.records import Status, TrialId
 
 
 @dataclass
@@ -45,6 +46,9 @@ class Scenario:
     stages: tuple[str, ...] = ("train",)
     seconds: float = 60.0  # mean length of a stage
     retries: int = 1
+    slow: bool = False  # trials are claimed ahead
+    shared: bool = False  # stages stand still when their machine is cut off
+    range: int = 1000  # so many trials have one summary
     hours: float = 2.0  # for so long things go wrong; then a healthy machine finishes the rest
     faults: Faults = field(default_factory=Faults)
 
@@ -65,16 +69,19 @@ class Machine:
         self.simulation = simulation
         self.name = name
         self.dead = self.paused = self.cut_off = False
-        self.disturbed = False
+        self.disturbed = self.suspended = False
         self.parked: list[Task] = []
         self.task: Task
         self.clock = simulation.random.uniform(-1e5, 1e5)  # its wall clock is wrong by so much
         self.running: dict[Attempt, Event[Outcome]] = {}
+        self.activity: list[tuple[float, frozenset[TrialId]]] = []
         # what World asks for
         self.loop: Loop = simulation.loop
         self.random = Random(simulation.random.getrandbits(64))
         self.store = SimulatedStore(self)
         self.work = simulation.work
+        self.is_slow = simulation.scenario.slow
+        self.is_shared = simulation.scenario.shared
         self.agent = simulation.make_agent(name, self, simulation.scenario.slots, simulation.settings)
 
     def describe(self) -> dict[str, Any]:
@@ -87,6 +94,7 @@ class Machine:
         simulation = self.simulation
         over: Event[Outcome] = Event(self.loop)
         self.running[attempt] = over
+        self.note_activity()
         simulation.starts.append(Start(self.loop.now(), self, attempt, stage))
         simulation.tell(
             self, f"starts {stage} of {attempt.trial}, round {attempt.round}, attempt {attempt.number}"
@@ -96,11 +104,43 @@ class Machine:
         self.loop.spawn(_set_after(self.loop, over, seconds, Outcome.FAILED if fails else Outcome.FINISHED))
         outcome = await over.wait()
         self.running.pop(attempt, None)
+        self.note_activity()
         simulation.tell(self, f"{outcome.value} {stage} of {attempt.trial}")
         return outcome
 
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         return {}
+
+    def take_slot(self, slot: int) -> bool:
+        return self.random.random() < 0.8
+
+    async def prepare(self, attempt: Attempt) -> None:
+        pass
+
+    async def keep(self, attempt: Attempt) -> None:
+        pass
+
+    def committed(self, trial: TrialId, status: Status, body: Mapping[str, Any]) -> None:
+        pass
+
+    def store_is_away(self, why: str) -> None:
+        pass
+
+    def suspend(self) -> None:
+        self.simulation.tell(self, "suspends its stages")
+        self.suspended = True
+        self.note_activity()
+
+    def resume(self) -> None:
+        self.simulation.tell(self, "goes on")
+        self.suspended = False
+        self.note_activity()
+
+    def note_activity(self) -> None:
+        """Take down which trials' stages make progress on this machine from now on."""
+        is_still = self.dead or self.paused or self.suspended
+        trials = frozenset() if is_still else frozenset(attempt.trial for attempt in self.running)
+        self.activity.append((self.loop.now(), trials))
 
     def cancel(self, attempt: Attempt) -> None:
         over = self.running.get(attempt)
@@ -220,6 +260,9 @@ class SimulatedWork:
     def needs_slot(self, trial: TrialId, stage: str) -> bool:
         return stage != "avg"
 
+    def before(self, trial: TrialId) -> TrialId | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Start:
@@ -266,6 +309,13 @@ class Simulation:
 
     def run(self) -> list[str]:
         """Play it, and return what promises were broken."""
+        usual, records.RANGE = records.RANGE, self.scenario.range
+        try:
+            return self._run()
+        finally:
+            records.RANGE = usual
+
+    def _run(self) -> list[str]:
         self.add_iteration(self.scenario.trials)
         for _ in range(self.scenario.machines):
             self.start_machine()
@@ -336,6 +386,7 @@ async def _live(machine: Machine) -> None:
 async def _kill(simulation: Simulation, machine: Machine) -> None:
     simulation.tell(machine, "is killed")
     machine.dead = True
+    machine.note_activity()
     await simulation.loop.sleep(simulation.random.uniform(1, 200))
     simulation.start_machine()
 
@@ -343,8 +394,10 @@ async def _kill(simulation: Simulation, machine: Machine) -> None:
 async def _pause(simulation: Simulation, machine: Machine) -> None:
     simulation.tell(machine, "is paused")
     machine.paused = True
+    machine.note_activity()
     await simulation.loop.sleep(simulation.random.uniform(1, 300))
     machine.paused = False
+    machine.note_activity()
     simulation.tell(machine, "wakes up")
     for task in machine.parked:
         simulation.loop.wake(task)
@@ -392,8 +445,7 @@ def _retry(simulation: Simulation) -> None:
     fresh = simulation.random.random() < 0.5
     simulation.rounds[trial] = round_
     simulation.tell(None, f"opens round {round_} of {trial}{', fresh' if fresh else ''}")
-    simulation._write(records.round_key(trial, round_), {"fresh": fresh})
-    simulation.order({"rounds": [f"{trial}.{round_}"]})
+    simulation.order({"rounds": [f"{trial}.{round_}"], "fresh": fresh})
 
 
 def _stop_trial(simulation: Simulation) -> None:
@@ -418,7 +470,17 @@ def violations(simulation: Simulation) -> list[str]:
     """Broken promises, in words."""
     if simulation.stuck:
         return ["agents did not leave in two days", *_missing_results(simulation)]
-    checks = (_missing_results, _run_again, _unrecorded, _overwritten, _left_open, _robbed, _failed_too_often)
+    checks = (
+        _missing_results,
+        _run_again,
+        _unrecorded,
+        _overwritten,
+        _left_open,
+        _robbed,
+        _failed_too_often,
+        _summaries_before_results,
+        _written_by_two,
+    )
     return [broken for check in checks for broken in check(simulation)]
 
 
@@ -464,6 +526,47 @@ def _unrecorded(simulation: Simulation) -> list[str]:
             keys += [records.result_key(mark.trial, round_) for round_ in range(1, mark.round)]
             if not any(key in simulation.objects for key in keys):
                 found.append(f"{stage} of {mark.trial} is not recorded")
+    return found
+
+
+def _summaries_before_results(simulation: Simulation) -> list[str]:
+    """A summary of a range of which some trial has no result."""
+    found = []
+    for key, stored in simulation.objects.items():
+        summary = records.parse_summary_key(key)
+        if summary is None:
+            continue
+        iteration, place = summary
+        first, size = place * simulation.scenario.range + 1, simulation.sizes[iteration]
+        for number in range(first, min(first + simulation.scenario.range, size + 1)):
+            trial = TrialId(iteration, number)
+            rounds = range(1, simulation.rounds.get(trial, 1) + 1)
+            results = [simulation.objects.get(records.result_key(trial, round_)) for round_ in rounds]
+            if not any(result is not None and result.time <= stored.time for result in results):
+                found.append(f"{key} was written before {trial} had a result")
+    return found
+
+
+TOLERATED = 15.0
+"""Seconds: whoever took over may have decided to just before the other came back."""
+
+
+def _written_by_two(simulation: Simulation) -> list[str]:
+    """Two machines that worked on one trial at the same time, in a directory that both see."""
+    if not simulation.scenario.shared or simulation.scenario.faults.latency > 0.1:
+        return []
+    spans: dict[TrialId, list[tuple[float, float, str]]] = {}
+    for machine in simulation.machines:
+        activity = [*machine.activity, (simulation.loop.now(), frozenset[TrialId]())]
+        for (begin, trials), (end, _) in itertools.pairwise(activity):
+            for trial in trials:
+                spans.setdefault(trial, []).append((begin, end, machine.name))
+    found = []
+    for trial, times in spans.items():
+        times.sort()
+        for one, two in itertools.pairwise(times):
+            if one[2] != two[2] and min(one[1], two[1]) - two[0] > TOLERATED:
+                found.append(f"{one[2]} and {two[2]} both worked on {trial} at {two[0]:.0f}")
     return found
 
 

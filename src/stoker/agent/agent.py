@@ -6,53 +6,67 @@ docs/architecture.md explains the protocol and why each rule is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from stoker.agent.knowledge import Knowledge
+from stoker.agent.ledger import Ledger
 from stoker.agent.loop import Event
-from stoker.agent.view import Decision, Verdict, View, Watch, candidates, pick
+from stoker.agent.view import Decision, Verdict
 from stoker.agent.world import Attempt, Outcome, Settings, World
 from stoker.store import records
 from stoker.store.interface import StoreError
-from stoker.store.records import End, Status, TrialId
+from stoker.store.records import End, Mark, Status, TrialId
+from stoker.study import summaries
+
+BUSY_SLOT = 5.0
+"""Seconds between two tries to get a slot that somebody else has."""
 
 
 class Agent:
     """One machine's agent. `main` returns when nothing is left to do, or after `leave`."""
 
+    make_ledger: Callable[..., Ledger] = Ledger
+    make_knowledge: Callable[..., Knowledge] = Knowledge
+
     def __init__(self, name: str, world: World, slots: int, settings: Settings) -> None:
         self.name = name
         self._world = world
         self._loop = world.loop
-        self._store = world.store
         self._slots = slots
         self._settings = settings
-        self._view = View()
-        self._watch = Watch(settings.lease, longest_look=settings.lease / 4)
-        self._holders: dict[str, str] = {}  # claim → agent, of claims without an end
-        self._own: dict[TrialId, Attempt] = {}  # what this agent holds
-        self._not_before: dict[TrialId, float] = {}  # trials that wait after a failure
-        self._orders: list[dict[str, Any]] = []
+        self._ledger = self.make_ledger(world, settings.beat)
+        self._known = self.make_knowledge(name, world, self._ledger, settings)
+        self._ahead: deque[Attempt] = deque()  # claimed before there is a slot for them
+        self._claiming_ahead = False
         self._leaving: Event[None] = Event(self._loop)
         self._pauses: set[Event[None]] = set()
-        self._refreshed: Event[None] = Event(self._loop)
-        self._heard: dict[str, str] = {}  # agent → the version of its beat that was read last
-        self._known: dict[tuple[int, int], set[str]] = {}  # keys read, of ranges that are not done
+        self._news: Event[None] = Event(self._loop)
         self._beats = 0
+        self._heard = self._loop.now()  # when the last beat that arrived was sent
+        self._suspended = False
+        self._seconds = 0.0  # what a trial takes, lately
+        self.is_paused = False
 
     # Life
 
     async def main(self) -> None:
         """Join the study, work until nothing is left, and leave."""
         await self._beat()
-        await self._until_it_works(self._look)
-        chores = [self._loop.spawn(self._keep_beating()), self._loop.spawn(self._keep_looking())]
+        await self._ledger.insist(self._known.look)
+        chores = [self._loop.spawn(chore()) for chore in (self._keep_beating, self._keep_looking)]
+        if self._world.is_shared:
+            chores.append(self._loop.spawn(self._keep_standing_still()))
         slots = [self._loop.spawn(self._serve(slot)) for slot in range(self._slots)]
         for slot in slots:
             await slot.ended.wait()
-        while self._own:  # stages that need no slot, or that are being given back
-            await self._refreshed.wait()
+        await self._give_back_ahead()
+        while self._known.own:  # stages that need no slot, or that are being given back
+            await self._news.wait()
+        if not self._leaving.done:
+            await self._summarise()
         self._stop_chores()
         for chore in chores:
             await chore.ended.wait()
@@ -61,8 +75,13 @@ class Agent:
     def leave(self) -> None:
         """Give everything back and go, as soon as possible: the machine is being taken away."""
         self._stop_chores()
-        for attempt in list(self._own.values()):
+        for attempt in list(self._known.own.values()):
             self._world.cancel(attempt)
+        self._wake()
+
+    def pause(self, paused: bool) -> None:
+        """Claim nothing more for now, or go on; what runs is not touched."""
+        self.is_paused = paused
         self._wake()
 
     def _stop_chores(self) -> None:
@@ -72,10 +91,17 @@ class Agent:
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not longer than the agent stays."""
+        if self._leaving.done:
+            return
         pause = self._loop.at(self._loop.now() + seconds)
         self._pauses.add(pause)
         await pause.wait()
         self._pauses.discard(pause)
+
+    def _wake(self) -> None:
+        """Something changed: slots that found nothing to do may find something, or that all is done."""
+        self._news.set(None)
+        self._news = Event(self._loop)
 
     async def _keep_beating(self) -> None:
         while not self._leaving.done:
@@ -88,163 +114,87 @@ class Agent:
         while not self._leaving.done:
             await self._pause(self._beat_interval())
             if not self._leaving.done:
-                await self._refresh()
+                await self._look()
 
     def _beat_interval(self) -> float:
         """A fleet of a thousand must not flood a bucket with beats."""
-        fleet = self._watch.alive()
+        fleet = self._known.watch.alive()
         return max(self._settings.beat, min(fleet / 20, self._settings.lease / 4))
 
     async def _beat(self, left: bool = False) -> None:
         self._beats += 1
-        running = sorted(attempt.claim for attempt in self._own.values())
+        sent = self._loop.now()
+        running = sorted(attempt.claim for attempt in self._known.own.values())
         body = {**self._world.describe(), "beat": self._beats, "running": running, "left": left}
         try:
-            await self._store.write(records.beat_key(self.name), records.encode(body))
-        except StoreError:
-            return  # the next one will do, or others will take over
-
-    # Knowing
-
-    async def _refresh(self) -> None:
-        """Look at the whole store once. Where it does not answer, what is known goes on being so."""
-        with suppress(StoreError):
-            await self._look()
-        self._cancel_what_is_no_longer_ours()
-        self._wake()
+            await self._ledger.store.write(records.beat_key(self.name), records.encode(body))
+        except StoreError as error:  # the next one will do, or others will take over
+            self._world.store_is_away(str(error))
+        else:
+            self._heard = sent
+            self._world.store_is_away("")
 
     async def _look(self) -> None:
-        await self._see_plans()
-        await self._see_trials()
-        await self._see_orders()
-        await self._learn_holders()
-        await self._see_beats()
+        answers = True
+        try:
+            await self._known.look()
+            if self._suspended:
+                await self._known.look_for_successors()
+        except StoreError:
+            answers = False
+        for attempt in self._known.no_longer_ours():
+            self._drop(attempt)
+        self._wake()
+        if self._suspended and answers and not self._is_cut_off():
+            self._suspended = False
+            self._world.resume()
+        if answers:
+            await self._summarise()
 
-    def _wake(self) -> None:
-        self._refreshed.set(None)
-        self._refreshed = Event(self._loop)
-
-    async def _see_plans(self) -> None:
-        """Read the plan after the last known one, by its key: a listing may be late."""
-        while True:
-            iteration = max(self._view.iterations, default=0) + 1
-            body = records.decode(await self._store.read(records.plan_key(iteration)))
-            if body is None:
-                return
-            self._view.add_iteration(iteration, self._world.work.size(body), self._world.work.skipped(body))
-
-    async def _see_trials(self) -> None:
-        """From the first range with something to do, until one shows that nobody has come so far."""
-        ranges = {iteration: list(self._view.open_ranges(iteration)) for iteration in self._view.iterations}
-        for done in set(self._known) - {(i, place) for i, places in ranges.items() for place in places}:
-            del self._known[done]
-        for iteration, places in ranges.items():
-            for place in places:
-                if not await self._see_range(iteration, place):
-                    break
-
-    async def _see_range(self, iteration: int, place: int) -> bool:
-        entries = await self._store.list(records.range_prefix(iteration, place))
-        known = self._known.setdefault((iteration, place), set())
-        for key in [entry.key for entry in entries if entry.key not in known]:
-            known.add(key)
-            mark = records.parse_key(key)
-            if mark is not None:
-                self._view.add(mark)
-        return bool(entries)
-
-    async def _see_beats(self) -> None:
-        """One listing tells who is silent; only beats of agents that hold something we want are read."""
-        entries = await self._store.list("beats/")
-        now, holders = self._loop.now(), set(self._holders.values()) - {self.name}
-        shown = {entry.key.partition("/")[2]: entry.version for entry in entries}
-        shown.pop(self.name, None)
-        for agent in {**shown, **dict.fromkeys(holders)}:
-            self._watch.observe(agent, shown.get(agent, ""), now)
-        for agent in sorted(holders.intersection(shown)):
-            if self._heard.get(agent) != shown[agent]:
-                body = records.decode(await self._store.read(records.beat_key(agent)))
-                if body is not None:
-                    self._heard[agent] = shown[agent]
-                    self._hear(agent, body)
-
-    def _hear(self, agent: str, body: Mapping[str, Any]) -> None:
-        self._watch.hear(agent, frozenset(body.get("running", ())), bool(body.get("left")))
-        if self._world.is_gone(body):
-            self._watch.bury(agent)
-
-    async def _see_orders(self) -> None:
-        """Read the orders after the last known one, in the same way."""
-        while True:
-            body = records.decode(await self._store.read(records.order_key(len(self._orders) + 1)))
-            if body is None:
-                return
-            self._orders.append(body)
-            for opened in body.get("rounds", ()):
-                iteration, number, round_ = map(int, opened.split("."))
-                self._note(records.Mark(TrialId(iteration, number), round_, "round"))
-
-    def _is_stopped(self, trial: TrialId) -> bool:
-        """Whether an operator stopped the trial, in the round it is in now."""
-        key = f"{trial}.{self._view.state(trial).current}"
-        return any(key in order.get("stop", ()) for order in self._orders)
-
-    def _is_study_stopped(self) -> bool:
-        """The last order about the whole study counts."""
-        orders = [order["study"] for order in self._orders if "study" in order]
-        return bool(orders) and orders[-1] == "stop"
-
-    def _is_held(self, trial: TrialId, round_: int, attempt: int) -> bool:
-        claim = records.claim_key(trial, round_, attempt)
-        holder = self._holders.get(claim)
-        if holder is None:
-            return True  # not known yet: `_learn_holders` will tell
-        if holder == self.name:
-            own = self._own.get(trial)
-            return own is not None and own.claim == claim
-        return self._watch.is_alive(holder) and self._watch.stands_by(holder, claim)
-
-    async def _learn_holders(self) -> None:
-        """Read whose the claims without an end are, and forget those that are over."""
-        wanted = {}
-        for trial, state in self._view.touched():
-            known = state.rounds.get(state.current)
-            last = max(known.attempts, default=0) if known else 0
-            if known and last and known.attempts[last] is None:
-                wanted[records.claim_key(trial, state.current, last)] = trial
-        self._holders = {claim: agent for claim, agent in self._holders.items() if claim in wanted}
-        for claim in wanted:
-            if claim not in self._holders:
-                body = records.decode(await self._store.read(claim))
-                self._holders[claim] = str((body or {}).get("agent", ""))
-
-    def _cancel_what_is_no_longer_ours(self) -> None:
+    def _drop(self, attempt: Attempt) -> None:
         """Somebody took over, or the trial was stopped: our stage must not go on."""
-        for trial, attempt in list(self._own.items()):
-            state = self._view.state(trial)
-            known = state.rounds.get(attempt.round)
-            taken = known is not None and max(known.attempts, default=0) > attempt.number
-            superseded = (
-                taken or state.current > attempt.round or self._view.done_round(trial) >= attempt.round
-            )
-            if superseded or self._is_stopped(trial) or self._is_study_stopped():
-                self._world.cancel(attempt)
+        if attempt in self._ahead:
+            self._ahead.remove(attempt)
+            self._loop.spawn(self._give_back(attempt))
+        else:
+            self._world.cancel(attempt)
+
+    # Standing still
+
+    async def _keep_standing_still(self) -> None:
+        """Where all machines see what a stage writes, none may write once others may think its agent dead."""
+        while not self._leaving.done:
+            await self._pause(self._settings.lease / 20)
+            if self._is_cut_off() and not self._suspended:
+                self._suspended = True
+                self._world.suspend()
+
+    def _is_cut_off(self) -> bool:
+        """Whether no beat has arrived for so long that the lease may be over soon."""
+        return self._loop.now() - self._heard > self._settings.lease * 0.6
 
     # Working
 
     async def _serve(self, slot: int) -> None:
+        while not self._world.take_slot(slot):
+            await self._pause(BUSY_SLOT)
+            if self._leaving.done or await self._is_all_done():
+                return
         while not self._leaving.done:
             attempt = await self._next_attempt()
             if attempt is None:
                 return
             freed: Event[None] = Event(self._loop)
             self._loop.spawn(self._run(attempt, slot, freed))
+            self._claim_ahead()
             await freed.wait()
 
     async def _next_attempt(self) -> Attempt | None:
         """Claim a trial; None when nothing is left, now or later."""
-        while not self._leaving.done and not self._is_study_stopped():
-            chosen = self._choose()
+        while not self._leaving.done and not self._known.is_study_stopped:
+            if self._ahead and not self.is_paused:
+                return self._ahead.popleft()
+            chosen = None if self.is_paused else self._known.choose(self._slots)
             if chosen is not None:
                 attempt = await self._act(*chosen)
                 if attempt is not None:
@@ -257,29 +207,51 @@ class Agent:
 
     async def _is_all_done(self) -> bool:
         """Nothing is left, and nobody has asked for more meanwhile."""
-        if next(self._view.unfinished(), None) is None:
-            await self._until_it_works(self._see_plans)
-            await self._until_it_works(self._see_orders)
-        return next(self._view.unfinished(), None) is None
+        if not self._known.is_left():
+            await self._ledger.insist(self._known.see_plans)
+            await self._ledger.insist(self._known.see_orders)
+        return not self._known.is_left()
 
     async def _wait_for_news(self) -> None:
-        if self._choose() is None:
-            await self._refreshed.wait()
+        if self.is_paused or (self._known.choose(self._slots) is None and not self._ahead):
+            await self._news.wait()
 
-    def _choose(self) -> tuple[TrialId, Decision] | None:
-        now = self._loop.now()
-        fleet = self._watch.alive()
-        window = 1 if fleet == 0 else 2 * (fleet + 1) * self._slots
-        found = candidates(self._view, self._settings.retries, self._is_held, window + len(self._own))
-        free = [
-            (trial, decision)
-            for trial, decision in found
-            if trial not in self._own and self._not_before.get(trial, 0.0) <= now
-        ]
-        return pick(free[:window], self._world.random)
+    def _claim_ahead(self) -> None:
+        """Have the next trial ready, so that a slot need not wait for a slow store.
+
+        Only short trials: a long one, held by an agent that is busy, might be missed where slots are idle.
+        """
+        is_short = 0 < self._seconds < self._settings.short
+        if self._world.is_slow and is_short and len(self._ahead) < self._slots and not self._claiming_ahead:
+            self._claiming_ahead = True
+            self._loop.spawn(self._fill_ahead())
+
+    async def _fill_ahead(self) -> None:
+        try:
+            while not self._leaving.done and len(self._ahead) < self._slots and not self.is_paused:
+                chosen = self._known.choose(self._slots) if self._known.is_plenty(self._slots) else None
+                attempt = None if chosen is None else await self._act(*chosen)
+                if chosen is None:
+                    return
+                if attempt is not None:
+                    self._ahead.append(attempt)
+                    self._wake()
+        finally:
+            self._claiming_ahead = False
+
+    async def _give_back_ahead(self) -> None:
+        while self._claiming_ahead:
+            await self._loop.sleep(0.01)
+        while self._ahead:
+            await self._give_back(self._ahead.popleft())
+
+    async def _give_back(self, attempt: Attempt) -> None:
+        await self._end_early(attempt, Outcome.CANCELLED)
+        self._known.own.pop(attempt.trial, None)
+        self._wake()
 
     async def _act(self, trial: TrialId, decision: Decision) -> Attempt | None:
-        if self._is_stopped(trial):
+        if self._known.is_stopped(trial):
             await self._commit(trial, decision.round, Status.STOPPED, {"why": "stopped"})
         elif decision.verdict is Verdict.HOPELESS:
             await self._commit(trial, decision.round, Status.FAILED, {"why": decision.why})
@@ -288,30 +260,27 @@ class Agent:
         return None
 
     async def _claim(self, trial: TrialId, decision: Decision) -> Attempt | None:
-        attempt = Attempt(
-            trial, decision.round, decision.attempt, f"{self._world.random.getrandbits(64):016x}"
-        )
-        self._own[trial] = attempt  # from here on beats stand by it, and no other slot wants it
+        attempt = Attempt(trial, decision.round, decision.attempt, self._ledger.nonce())
+        self._known.own[trial] = attempt  # from here on beats stand by it, and no other slot wants it
         if await self._is_won(attempt):
             return attempt
-        self._own.pop(trial, None)
+        self._known.own.pop(trial, None)
         return None
 
     async def _is_won(self, attempt: Attempt) -> bool:
         if attempt.number > 1 and await self._has_result(attempt.trial, attempt.round):
             return False
-        body = {"agent": self.name, "nonce": attempt.nonce}
-        won = await self._put_once(attempt.claim, body, attempt.nonce)
+        won = await self._ledger.put_once(attempt.claim, {"agent": self.name}, attempt.nonce)
         if won:
-            self._holders[attempt.claim] = self.name
-        self._note(records.Mark(attempt.trial, attempt.round, "claim", attempt.number))
+            self._known.note_holder(attempt)
+        self._known.note(Mark(attempt.trial, attempt.round, "claim", attempt.number))
         return won
 
     async def _has_result(self, trial: TrialId, round_: int) -> bool:
         """Whether the round is done after all: its holder may have left faster than listings tell."""
-        found = await self._until_it_works(self._store.read, records.result_key(trial, round_))
+        found = await self._ledger.insist(self._ledger.store.read, records.result_key(trial, round_))
         if found is not None:
-            self._note(records.Mark(trial, round_, "result"))
+            self._known.note(Mark(trial, round_, "result"))
         return found is not None
 
     async def _run(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
@@ -319,32 +288,42 @@ class Agent:
         try:
             await self._run_stages(attempt, slot, freed)
         finally:
-            self._own.pop(attempt.trial, None)
+            self._known.own.pop(attempt.trial, None)
             freed.set(None)
-            self._wake()  # slots that found nothing to do may find something, or that all is done
+            self._wake()
 
     async def _run_stages(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
         finished = await self._finished_stages(attempt)
-        work, trial = self._world.work, attempt.trial
-        left = [stage for stage in work.stages(trial) if stage not in finished]
+        left = [stage for stage in self._world.work.stages(attempt.trial) if stage not in finished]
+        began = self._loop.now()
+        if not self._leaving.done:
+            await self._ledger.insist(self._world.prepare, attempt)
         for place, stage in enumerate(left):
-            if not any(work.needs_slot(trial, later) for later in left[place:]):
-                freed.set(None)
+            self._free(freed, attempt, left[place:])
             outcome = Outcome.CANCELLED
             if not self._leaving.done:
                 outcome = await self._world.run_stage(attempt, stage, slot)
+            self._free(freed, attempt, left[place + 1 :] if outcome is Outcome.FINISHED else ())
+            await self._loop.sleep(0)  # whoever waits for the slot goes first
+            await self._ledger.insist(self._world.keep, attempt)
             if outcome is not Outcome.FINISHED:
                 await self._end_early(attempt, outcome)
                 return
             if stage != left[-1]:  # the result speaks for the last one
                 await self._record_stage(attempt, stage)
-        await self._commit(trial, attempt.round, Status.FINISHED, self._notes(attempt))
+        self._seconds = (self._seconds + self._loop.now() - began) / (2 if self._seconds else 1)
+        await self._commit(attempt.trial, attempt.round, Status.FINISHED, self._notes(attempt))
         await self._end(attempt, End.FINISHED)
+
+    def _free(self, freed: Event[None], attempt: Attempt, left: Sequence[str]) -> None:
+        """Give the slot to the next trial unless one of these stages needs it."""
+        if not any(self._world.work.needs_slot(attempt.trial, stage) for stage in left):
+            freed.set(None)
 
     async def _record_stage(self, attempt: Attempt, stage: str) -> None:
         key = records.stage_key(attempt.trial, attempt.round, stage)
-        await self._put_once(key, {"attempt": attempt.number, "nonce": attempt.nonce}, attempt.nonce)
-        self._note(records.Mark(attempt.trial, attempt.round, "stage", stage=stage))
+        await self._ledger.put_once(key, {"attempt": attempt.number}, attempt.nonce)
+        self._known.note(Mark(attempt.trial, attempt.round, "stage", stage=stage))
 
     async def _finished_stages(self, attempt: Attempt) -> set[str]:
         """Stages that earlier attempts finished, in this round or in those it goes on from.
@@ -353,95 +332,93 @@ class Agent:
         """
         if attempt.number == 1 and attempt.round == 1:
             return set()
-        found: set[str] = await self._until_it_works(self._read_stages, attempt)
-        return found
+        return await self._ledger.insist(self._read_stages, attempt)
 
     async def _read_stages(self, attempt: Attempt) -> set[str]:
         found: set[str] = set()
         stages = self._world.work.stages(attempt.trial)
         for round_ in range(attempt.round, 0, -1):
             found.update(await self._stages_of_round(attempt.trial, round_, stages))
-            opened = records.decode(await self._store.read(records.round_key(attempt.trial, round_)))
-            if opened is not None and opened.get("fresh"):
+            if self._known.is_fresh(attempt.trial, round_):
                 break
         return found
 
     async def _stages_of_round(self, trial: TrialId, round_: int, stages: Sequence[str]) -> set[str]:
-        result = records.decode(await self._store.read(records.result_key(trial, round_)))
+        result = await self._ledger.read(records.result_key(trial, round_))
         if result is not None and result.get("status") == Status.FINISHED.value:
             return set(stages)
         keys = {stage: records.stage_key(trial, round_, stage) for stage in stages}
-        return {stage for stage, key in keys.items() if await self._store.read(key) is not None}
+        return {stage for stage, key in keys.items() if await self._ledger.store.read(key) is not None}
 
     async def _end_early(self, attempt: Attempt, outcome: Outcome) -> None:
         if outcome is Outcome.FAILED:
             await self._end_failed(attempt)
-        elif self._is_stopped(attempt.trial):
+        elif self._known.is_stopped(attempt.trial):
             await self._commit(attempt.trial, attempt.round, Status.STOPPED, {"why": "stopped"})
             await self._end(attempt, End.STOPPED)
         else:
             await self._end(attempt, End.RELEASED)
 
     async def _end_failed(self, attempt: Attempt) -> None:
-        known = self._view.state(attempt.trial).rounds.get(attempt.round)
-        before = sum(end is End.FAILED for end in known.attempts.values()) if known else 0
+        before, notes = self._known.failures(attempt), self._notes(attempt)
         if before + 1 > self._settings.retries:
-            await self._commit(
-                attempt.trial, attempt.round, Status.FAILED, {"why": "failed", **self._notes(attempt)}
-            )
-        pause = self._settings.back_off * 2**before
-        self._not_before[attempt.trial] = self._loop.now() + pause
-        self._loop.spawn(self._wake_after(pause))
-        await self._end(attempt, End.FAILED)
+            await self._commit(attempt.trial, attempt.round, Status.FAILED, {"why": "failed", **notes})
+        else:
+            pause = self._settings.back_off * 2**before
+            self._known.not_before[attempt.trial] = self._loop.now() + pause
+            self._loop.spawn(self._wake_after(pause))
+        await self._end(attempt, End.FAILED, notes)
 
     async def _wake_after(self, seconds: float) -> None:
-        await self._loop.sleep(seconds)
+        await self._pause(seconds)
         self._wake()
 
     # Writing
 
     async def _commit(self, trial: TrialId, round_: int, status: Status, more: dict[str, Any]) -> None:
         """Commit the round's result, unless somebody did."""
-        nonce = f"{self._world.random.getrandbits(64):016x}"
-        body = {"status": status.value, "agent": self.name, "nonce": nonce, **more}
-        await self._put_once(records.result_key(trial, round_), body, nonce)
-        self._note(records.Mark(trial, round_, "result"))
+        body = {"status": status.value, "agent": self.name, **more}
+        won = await self._ledger.put_once(records.result_key(trial, round_), body, self._ledger.nonce())
+        self._known.note(Mark(trial, round_, "result"))
+        if won:
+            self._world.committed(trial, status, body)
 
-    async def _end(self, attempt: Attempt, end: End) -> None:
+    async def _end(self, attempt: Attempt, end: End, notes: dict[str, Any] | None = None) -> None:
         key = records.end_key(attempt.trial, attempt.round, attempt.number, end)
-        body = {"agent": self.name, "nonce": attempt.nonce, **self._notes(attempt)}
-        await self._put_once(key, body, attempt.nonce)
-        self._note(records.Mark(attempt.trial, attempt.round, end.value, attempt.number))
+        body = {"agent": self.name, **(self._notes(attempt) if notes is None else notes)}
+        await self._ledger.put_once(key, body, attempt.nonce)
+        self._known.note(Mark(attempt.trial, attempt.round, end.value, attempt.number))
 
     def _notes(self, attempt: Attempt) -> dict[str, Any]:
         return {"attempt": attempt.number, **self._world.notes(attempt)}
 
-    def _note(self, mark: records.Mark) -> None:
-        self._view.add(mark)
+    # Summing up
 
-    async def _put_once(self, key: str, body: dict[str, Any], nonce: str) -> bool:
-        """Put a record if there is none; True if it is ours, however often the store said otherwise."""
-        data = records.encode(body)
+    async def _summarise(self) -> None:
+        """Put what came of a finished range into one object, for those who want to know of all trials."""
+        for iteration, place in self._known.view.complete_ranges():
+            with suppress(StoreError):
+                if await self._ledger.store.read(records.summary_key(iteration, place)) is None:
+                    await self._write_summary(iteration, place)
+                self._known.view.add_summary(iteration, place)
 
-        async def settle() -> bool:
-            try:
-                if await self._store.create(key, data):
-                    return True
-            except StoreError:
-                pass  # it may have landed all the same
-            found = await self._store.read(key)
-            if found is None:
-                raise StoreError(f"{key} is neither written nor there")
-            return (records.decode(found) or {}).get("nonce") == nonce
+    async def _write_summary(self, iteration: int, place: int) -> None:
+        view = self._known.view
+        rounds = {trial: view.done_round(trial) for trial in view.done_in(iteration, place)}
+        keys = [records.result_key(trial, round_) for trial, round_ in rounds.items()]
+        bodies = await self._read_many(keys)
+        results = {
+            trial.number: (round_, body) for (trial, round_), body in zip(rounds.items(), bodies, strict=True)
+        }
+        data = summaries.encode(iteration, place, view.size_of_range(iteration, place), results)
+        await self._ledger.store.create(records.summary_key(iteration, place), data)
 
-        return bool(await self._until_it_works(settle))
-
-    async def _until_it_works(self, act: Callable[..., Any], *words: Any) -> Any:
-        """Try again, with pauses that grow, until the store answers."""
-        pause = 0.1
-        while True:
-            try:
-                return await act(*words)
-            except StoreError:
-                await self._loop.sleep(pause * (0.5 + self._world.random.random()))
-                pause = min(2 * pause, self._settings.beat)
+    async def _read_many(self, keys: Sequence[str]) -> list[dict[str, Any] | None]:
+        """Records by their keys, some at a time, so that slots need not wait."""
+        found: list[dict[str, Any] | None] = []
+        for first in range(0, len(keys), 50):
+            some = keys[first : first + 50]
+            tasks = [self._loop.spawn(self._ledger.insist(self._ledger.read, key)) for key in some]
+            found += [await task.ended.wait() for task in tasks]
+            await self._loop.sleep(0.002)
+        return found

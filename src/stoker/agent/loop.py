@@ -122,7 +122,8 @@ class Loop:
             task.coroutine.send(None).add(task)
         except StopIteration as stop:
             task.ended.set(stop.value)
-        except Exception as error:  # whoever waits for the task gets it
+        except Exception as error:  # a mistake of ours: better to end, and be taken over, than to limp on
             task.ended.fail(error)
+            raise
         finally:
             self._current = None

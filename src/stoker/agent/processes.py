@@ -74,7 +74,7 @@ class Spec:
     """
 
     command: str
-    log: Path
+    log: Path | str
     environment: Mapping[str, str] = field(default_factory=dict)  # added to the agent's
     directory: Path | None = None  # the agent's if None
     timeout: float | None = None
@@ -475,7 +475,7 @@ def _program(name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def _posix_spawn(
-    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path, ways: dict[str, Any]
+    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path | str, ways: dict[str, Any]
 ) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:

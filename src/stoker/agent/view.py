@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
-from stoker.store.records import RANGE, End, Mark, TrialId, range_of
+from stoker.store import records
+from stoker.store.records import End, Mark, TrialId, range_of
 
 LOST_IN_A_ROW = 3
 """A trial that takes its machine down so often, without finishing a stage meanwhile, has failed."""
@@ -108,6 +109,7 @@ class View:
         self._done: dict[tuple[int, int], bytearray] = {}  # (iteration, range) → the round done, by place
         self._states: dict[TrialId, TrialState] = {}
         self._low: dict[int, int] = {}  # all trials below are done
+        self.summarised: set[tuple[int, int]] = set()  # (iteration, range)
 
     def add_iteration(self, iteration: int, size: int, skipped: Callable[[int], bool]) -> None:
         """Trials 1 to `size` of an iteration are to be run, but for those that `skipped` tells."""
@@ -128,6 +130,41 @@ class View:
             self._set_done(mark.trial, state.current)
             del self._states[mark.trial]
 
+    def add_summary(self, iteration: int, place: int) -> None:
+        """All trials of a range have a result, in the first round at least."""
+        if (iteration, place) in self.summarised:
+            return
+        self.summarised.add((iteration, place))
+        places = self._done.setdefault((iteration, place), bytearray(records.RANGE))
+        places[:] = bytes(round_ or 1 for round_ in places)
+        for trial, state in self.touched():
+            if trial.iteration == iteration and range_of(trial.number) == place and state.current == 1:
+                del self._states[trial]
+
+    def complete_ranges(self) -> list[tuple[int, int]]:
+        """Ranges without a summary in which every trial is done."""
+        reopened = {(trial.iteration, range_of(trial.number)) for trial in self._states}
+        candidates = self._done.keys() - self.summarised - reopened
+        return sorted(key for key in candidates if self._is_complete(*key))
+
+    def done_in(self, iteration: int, place: int) -> list[TrialId]:
+        """Trials of a range that have a result."""
+        first, places = place * records.RANGE + 1, self._done.get((iteration, place), b"")
+        return [TrialId(iteration, first + index) for index, round_ in enumerate(places) if round_]
+
+    def size_of_range(self, iteration: int, place: int) -> int:
+        """How many trials a range has; the last one may have fewer than the others."""
+        return min(records.RANGE, self._sizes.get(iteration, 0) - place * records.RANGE)
+
+    def _is_complete(self, iteration: int, place: int) -> bool:
+        first, places, skipped = (
+            place * records.RANGE + 1,
+            self._done[iteration, place],
+            self._skipped.get(iteration),
+        )
+        numbers = range(self.size_of_range(iteration, place))
+        return all(places[index] or (skipped and skipped(first + index)) for index in numbers)
+
     def state(self, trial: TrialId) -> TrialState:
         """What is known of a trial that is not done."""
         return self._states.get(trial) or TrialState()
@@ -139,7 +176,7 @@ class View:
     def done_round(self, trial: TrialId) -> int:
         """The last round of a trial that has a result; 0 if none has."""
         places = self._done.get((trial.iteration, range_of(trial.number)))
-        return places[(trial.number - 1) % RANGE] if places else 0
+        return places[(trial.number - 1) % records.RANGE] if places else 0
 
     def is_done(self, trial: TrialId) -> bool:
         """Whether the current round has a result, or there is nothing to do."""
@@ -148,8 +185,8 @@ class View:
         return self.done_round(trial) > 0 or self._skipped[trial.iteration](trial.number)
 
     def _set_done(self, trial: TrialId, round_: int) -> None:
-        places = self._done.setdefault((trial.iteration, range_of(trial.number)), bytearray(RANGE))
-        places[(trial.number - 1) % RANGE] = min(round_, 255)
+        places = self._done.setdefault((trial.iteration, range_of(trial.number)), bytearray(records.RANGE))
+        places[(trial.number - 1) % records.RANGE] = min(round_, 255)
 
     def unfinished(self) -> Iterator[TrialId]:
         """Trials that are not done: reopened ones first, then in order."""
@@ -184,10 +221,14 @@ class View:
         yield from range(range_of(low), range_of(size) + 1) if low <= size else ()
 
 
-def candidates(view: View, retries: int, held: Held, most: int) -> list[tuple[TrialId, Decision]]:
-    """The first trials about which something can be done, `most` at the most."""
+def candidates(
+    view: View, retries: int, held: Held, most: int, passed: Callable[[TrialId], bool] = lambda trial: False
+) -> list[tuple[TrialId, Decision]]:
+    """The first trials about which something can be done, `most` at the most, but for those passed over."""
     found = []
     for trial in view.unfinished():
+        if passed(trial):
+            continue
         decision = judge(trial, view.state(trial), retries, held)
         if decision.verdict in (Verdict.READY, Verdict.HOPELESS):
             found.append((trial, decision))

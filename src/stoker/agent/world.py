@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from stoker.agent.loop import Loop
 from stoker.store import records
 from stoker.store.interface import Entry
-from stoker.store.records import TrialId
+from stoker.store.records import Status, TrialId
 
 
 class AsyncStore(Protocol):
@@ -57,6 +57,7 @@ class Settings:
     lease: float = 60.0
     beat: float = 5.0
     back_off: float = 2.0  # seconds before the first retry of a failed trial; doubles
+    short: float = 60.0  # trials that take less are claimed ahead; longer ones might be missed elsewhere
 
 
 class Work(Protocol):
@@ -66,6 +67,7 @@ class Work(Protocol):
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]: ...  # noqa: D102
     def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
     def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102
+    def before(self, trial: TrialId) -> TrialId | None: ...  # noqa: D102  which must be done first: it has the same directory
 
 
 class World(Protocol):
@@ -75,9 +77,20 @@ class World(Protocol):
     random: Random
     store: AsyncStore
     work: Work
+    is_slow: bool  # the store takes its time, so that trials are claimed ahead
+    is_shared: bool  # what stages write is seen by all machines, so that none may write when it is cut off
 
     def describe(self) -> dict[str, Any]: ...  # noqa: D102  who and where this agent is, for its beat
     def is_gone(self, beat: Mapping[str, Any]) -> bool: ...  # noqa: D102  an agent of this host whose process is no more
+    def take_slot(self, slot: int) -> bool: ...  # noqa: D102  False while somebody else has it
+
+    async def prepare(self, attempt: Attempt) -> None: ...  # noqa: D102  its files, as earlier attempts left them
     async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome: ...  # noqa: D102
+    async def keep(self, attempt: Attempt) -> None: ...  # noqa: D102  its files, before anything is recorded about them
     def cancel(self, attempt: Attempt) -> None: ...  # noqa: D102  ends the running stage; it comes out as CANCELLED
+    def suspend(self) -> None: ...  # noqa: D102  all stages stand still
+    def resume(self) -> None: ...  # noqa: D102
     def notes(self, attempt: Attempt) -> dict[str, Any]: ...  # noqa: D102  what to keep of an attempt with its end
+
+    def committed(self, trial: TrialId, status: Status, body: Mapping[str, Any]) -> None: ...  # noqa: D102
+    def store_is_away(self, why: str) -> None: ...  # noqa: D102  back again if `why` is empty

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 VERSION = 1
 RANGE = 1000
@@ -35,8 +34,7 @@ class Status(Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, order=True)
-class TrialId:
+class TrialId(NamedTuple):
     """A trial of a study: its iteration and its number there, both from 1."""
 
     iteration: int
@@ -86,14 +84,15 @@ def result_key(trial: TrialId, round_: int) -> str:
     return f"{trial.prefix}{trial.number:09d}.{round_:03d}.result"
 
 
-def round_key(trial: TrialId, round_: int) -> str:
-    """A round after the first: somebody asked for the trial's stages again."""
-    return f"{trial.prefix}{trial.number:09d}.{round_:03d}.round"
-
-
 def summary_key(iteration: int, place: int) -> str:
-    """The results of a range in which all trials have one."""
+    """A range in which every trial has a result: what they are, in one object."""
     return f"done/{iteration:04d}/{place:06d}"
+
+
+def parse_summary_key(key: str) -> tuple[int, int] | None:
+    """The iteration and the range that a summary is of."""
+    match = _SUMMARY.fullmatch(key)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def beat_key(agent: str) -> str:
@@ -106,9 +105,8 @@ def order_key(number: int) -> str:
     return f"orders/{number:06d}"
 
 
-@dataclass(frozen=True)
-class Mark:
-    """What the key of a trial's record says."""
+class Mark(NamedTuple):
+    """What the key of a trial's record says, or what an order says of a round (kind `round`)."""
 
     trial: TrialId
     round: int
@@ -117,8 +115,9 @@ class Mark:
     stage: str = ""
 
 
+_SUMMARY = re.compile(r"done/(\d{4})/(\d{6})")
 _MARK = re.compile(
-    r"trials/(\d{4})/\d{6}/(\d{9})\.(\d{3})\.(?:(\d{3})\.(claim|finished|failed|released|stopped)|(result|round)|(.+)\.stage)"
+    r"trials/(\d{4})/\d{6}/(\d{9})\.(\d{3})\.(?:(\d{3})\.(claim|finished|failed|released|stopped)|(result)|(.+)\.stage)"
 )
 
 
@@ -135,9 +134,12 @@ def parse_key(key: str) -> Mark | None:
     return Mark(trial, round_, "stage", stage=_decoded(match[7]))
 
 
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def encode(body: Mapping[str, Any]) -> bytes:
     """A record's body: JSON that a person can read, and a version."""
-    return (json.dumps({"v": VERSION, **body}, ensure_ascii=False, separators=(", ", ": ")) + "\n").encode()
+    return (_to_json({"v": VERSION, **body}) + "\n").encode()
 
 
 def decode(data: bytes | None) -> dict[str, Any] | None:

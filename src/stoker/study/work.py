@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from stoker.spec.load import load, select
 from stoker.spec.outputs import owner_in
 from stoker.spec.problems import Source
 from stoker.spec.study import Study
+from stoker.store import records
+from stoker.store.interface import Store
 from stoker.store.records import TrialId
 
 
@@ -27,12 +31,13 @@ def plan_body(study: Study, chosen: Mapping[str, Any], time: str) -> dict[str, A
 class Planned:
     """One iteration: its study, its plan, and the trials of it that are to be run."""
 
-    def __init__(self, body: Mapping[str, Any], output: Path) -> None:
+    def __init__(self, body: Mapping[str, Any], output: Path | None) -> None:
         existing = frozenset(body.get("exists", ()))
         self.time = str(body["time"])
         self.study = load(Source(body["file"], body["text"]), body.get("stages", ()), existing.__contains__)
         sweeps = select(self.study, body.get("titles", ()), body.get("stages", ()))
-        self.plan = Plan(sweeps, [stage.name for stage in self.study.stages], owner_in(output))
+        owner = owner_in(output) if output is not None else lambda name: None
+        self.plan = Plan(sweeps, [stage.name for stage in self.study.stages], owner)
         self.without_slot = frozenset(stage.name for stage in self.study.stages if not stage.holds_slot)
         self.size = max((sweep.first + sweep.size for sweep in sweeps), default=0)
         sample = body.get("sample")
@@ -50,50 +55,96 @@ class Planned:
 
 
 class StudyWork:
-    """All iterations of a study, as they are read from the store."""
+    """All iterations of a study, as they are read from the store, in order."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path | None) -> None:
         self._output = output
-        self._iterations: dict[str, Planned] = {}
-        self._ordered: list[Planned] = []
+        self._iterations: list[Planned] = []
+        self._by_body: dict[str, Planned] = {}
+        self._asked = lru_cache(maxsize=8192)(self._find_asked)
+
+    def add(self, body: Mapping[str, Any]) -> Planned:
+        """The next iteration; one that was added before stays what it is."""
+        key = repr(sorted(body.items()))
+        if key not in self._by_body:
+            self._by_body[key] = Planned(body, self._output)
+            self._iterations.append(self._by_body[key])
+        return self._by_body[key]
 
     def size(self, body: Mapping[str, Any]) -> int:
         """How far the numbers of an iteration go."""
-        return self._planned(body).size
+        return self.add(body).size
 
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]:
-        """Whether a trial of an iteration is not to be run: not asked for, or run by an earlier iteration."""
-        planned = self._planned(body)
-        earlier = self._ordered[: self._ordered.index(planned)]
-
-        @lru_cache(maxsize=4096)
-        def is_skipped(number: int) -> bool:
-            trial = planned.trial(number)
-            return trial is None or any(other.plan.first_with(trial.params) is not None for other in earlier)
-
-        return is_skipped
+        """Tells whether there is nothing to run for a trial of an iteration: it is not asked for, or all of
+        it was asked for before."""
+        planned = self.add(body)
+        iteration = self._iterations.index(planned) + 1
+        if iteration == 1:
+            return lambda number: planned.trial(number) is None
+        return lambda number: not self._asked(TrialId(iteration, number)).stages
 
     def stages(self, trial: TrialId) -> Sequence[str]:
-        """The stages of a trial, in order."""
-        found = self.trial(trial)
-        return found.stages if found is not None else ()
+        """The stages to run for a trial, in order: those that no earlier iteration asked for."""
+        return self._asked(trial).stages
+
+    def before(self, trial: TrialId) -> TrialId | None:
+        """The trial of an earlier iteration with the same parameters, and so the same directory."""
+        return self._asked(trial).before
 
     def needs_slot(self, trial: TrialId, stage: str) -> bool:
         """Whether a stage holds its slot while it runs."""
         return stage not in self.planned(trial.iteration).without_slot
 
     def trial(self, trial: TrialId) -> Trial | None:
-        """A trial by its id."""
-        return self._ordered[trial.iteration - 1].trial(trial.number)
+        """A trial by its id; None if it is not asked for."""
+        return self.planned(trial.iteration).trial(trial.number)
 
     def planned(self, iteration: int) -> Planned:
         """An iteration by its number."""
-        return self._ordered[iteration - 1]
+        return self._iterations[iteration - 1]
 
-    def _planned(self, body: Mapping[str, Any]) -> Planned:
-        """Bodies come in the order of their iterations."""
-        key = repr(sorted(body.items()))
-        if key not in self._iterations:
-            self._iterations[key] = Planned(body, self._output)
-            self._ordered.append(self._iterations[key])
-        return self._iterations[key]
+    def _find_asked(self, trial: TrialId) -> _Asked:
+        found = self.trial(trial)
+        if found is None:
+            return _Asked((), None)
+        before, stages = None, found.stages
+        for iteration, planned in enumerate(self._iterations[: trial.iteration - 1], 1):
+            number = planned.plan.first_with(found.params)
+            same = None if number is None else planned.trial(number)
+            if same is not None:
+                stages = tuple(stage for stage in stages if stage not in same.stages)
+                before = TrialId(iteration, same.number)
+        return _Asked(stages, before)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What an iteration asks for that none before it did."""
+
+    stages: tuple[str, ...]
+    before: TrialId | None
+
+
+def add_plan(store: Store, body: Mapping[str, Any]) -> int:
+    """Put a plan into a study, as its next iteration; one that is the same as the last stays that one."""
+    iteration, nonce, last = 1, os.urandom(8).hex(), None
+    while True:
+        found = records.decode(store.read(records.plan_key(iteration)))
+        if found is None:
+            if last is not None and _same_plan(last, body):
+                return iteration - 1
+            store.create(records.plan_key(iteration), records.encode({**body, "nonce": nonce}))
+            found = records.decode(store.read(records.plan_key(iteration)))  # "exists" is not an answer
+        if found is not None and found.get("nonce") == nonce:
+            return iteration
+        last = found
+        iteration += found is not None
+
+
+def _same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two plans ask for the same, whenever they did."""
+    passed = ("v", "nonce", "time")
+    return {k: v for k, v in one.items() if k not in passed} == {
+        k: v for k, v in other.items() if k not in passed
+    }

@@ -1,0 +1,216 @@
+"""What an agent knows of a study: looked up in the store, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stoker.agent.ledger import Ledger
+from stoker.agent.view import Decision, View, Watch, candidates, pick
+from stoker.agent.world import Attempt, Settings, World
+from stoker.store import records
+from stoker.store.records import Mark, TrialId
+
+
+class Knowledge:
+    """Plans, orders, trials and other agents, as far as this agent has seen them."""
+
+    def __init__(self, name: str, world: World, ledger: Ledger, settings: Settings) -> None:
+        self._name, self._world, self._ledger, self._settings = name, world, ledger, settings
+        self._store = world.store
+        self.view = View()
+        self.watch = Watch(settings.lease, longest_look=settings.lease / 4)
+        self.own: dict[TrialId, Attempt] = {}  # what this agent holds
+        self.not_before: dict[TrialId, float] = {}  # trials that wait after a failure
+        self._holders: dict[str, str] = {}  # claim → agent, of claims without an end
+        self._orders = 0
+        self._stopped: set[tuple[TrialId, int]] = set()
+        self._fresh: set[tuple[TrialId, int]] = set()
+        self.is_study_stopped = False
+        self._heard: dict[str, str] = {}  # agent → the version of its beat that was read last
+        self._known: dict[tuple[int, int], set[str]] = {}  # keys read, of ranges that are not done
+
+    # Looking
+
+    async def look(self) -> None:
+        """Look at the whole store once. Where it does not answer, what is known goes on being so."""
+        await self.see_plans()
+        await self._see_summaries()
+        await self.see_orders()
+        await self._see_trials()
+        await self._learn_holders()
+        await self._see_beats()
+
+    async def see_plans(self) -> None:
+        """Read the plan after the last known one, by its key: a listing may be late."""
+        while True:
+            iteration = max(self.view.iterations, default=0) + 1
+            body = await self._ledger.read(records.plan_key(iteration))
+            if body is None:
+                return
+            self.view.add_iteration(iteration, self._world.work.size(body), self._world.work.skipped(body))
+
+    async def see_orders(self) -> None:
+        """Read the orders after the last known one, in the same way."""
+        while True:
+            body = await self._ledger.read(records.order_key(self._orders + 1))
+            if body is None:
+                return
+            self._orders += 1
+            self._obey(body)
+
+    def _obey(self, order: Mapping[str, Any]) -> None:
+        for trial, round_ in _rounds(order, "rounds"):
+            self.note(Mark(trial, round_, "round"))
+            if order.get("fresh"):
+                self._fresh.add((trial, round_))
+        self._stopped.update(_rounds(order, "stop"))
+        if "study" in order:  # the last order about the whole study counts
+            self.is_study_stopped = order["study"] == "stop"
+
+    async def _see_summaries(self) -> None:
+        """A range with a summary need not be listed."""
+        for entry in await self._store.list("done/"):
+            found = records.parse_summary_key(entry.key)
+            if found is not None:
+                self.view.add_summary(*found)
+
+    async def _see_trials(self) -> None:
+        """From the first range with something to do, until one shows that nobody has come so far."""
+        ranges = {iteration: list(self.view.open_ranges(iteration)) for iteration in self.view.iterations}
+        for done in set(self._known) - {(i, place) for i, places in ranges.items() for place in places}:
+            del self._known[done]
+        for iteration, places in ranges.items():
+            for place in places:
+                if not await self._see_range(iteration, place):
+                    break
+
+    async def _see_range(self, iteration: int, place: int) -> bool:
+        entries = await self._store.list(records.range_prefix(iteration, place))
+        known = self._known.setdefault((iteration, place), set())
+        for key in [entry.key for entry in entries if entry.key not in known]:
+            known.add(key)
+            mark = records.parse_key(key)
+            if mark is not None:
+                self.note(mark)
+        return bool(entries)
+
+    async def _see_beats(self) -> None:
+        """One listing tells who is silent; only beats of agents that hold something we want are read."""
+        entries = await self._store.list("beats/")
+        now, holders = self._world.loop.now(), set(self._holders.values()) - {self._name}
+        shown = {entry.key.partition("/")[2]: entry.version for entry in entries}
+        shown.pop(self._name, None)
+        for agent in {**shown, **dict.fromkeys(holders)}:
+            self.watch.observe(agent, shown.get(agent, ""), now)
+        for agent in sorted(holders.intersection(shown)):
+            if self._heard.get(agent) != shown[agent]:
+                body = await self._ledger.read(records.beat_key(agent))
+                if body is not None:
+                    self._heard[agent] = shown[agent]
+                    self.hear(agent, body)
+
+    def hear(self, agent: str, body: Mapping[str, Any]) -> None:
+        """A beat tells what its agent stands by; of an agent of this host we know more."""
+        self.watch.hear(agent, frozenset(body.get("running", ())), bool(body.get("left")))
+        if self._world.is_gone(body):
+            self.watch.bury(agent)
+
+    async def _learn_holders(self) -> None:
+        """Read whose the claims without an end are, and forget those that are over."""
+        wanted = set()
+        for trial, state in self.view.touched():
+            known = state.rounds.get(state.current)
+            last = max(known.attempts, default=0) if known else 0
+            if known and last and known.attempts[last] is None:
+                wanted.add(records.claim_key(trial, state.current, last))
+        self._holders = {claim: agent for claim, agent in self._holders.items() if claim in wanted}
+        for claim in sorted(wanted - self._holders.keys()):
+            body = await self._ledger.read(claim)
+            self._holders[claim] = str((body or {}).get("agent", ""))
+
+    async def look_for_successors(self) -> None:
+        """Ask by key whether somebody took over what we hold: a listing may be late."""
+        for attempt in list(self.own.values()):
+            following = records.claim_key(attempt.trial, attempt.round, attempt.number + 1)
+            if await self._store.read(following) is not None:
+                self.note(Mark(attempt.trial, attempt.round, "claim", attempt.number + 1))
+
+    # Knowing
+
+    def note(self, mark: Mark) -> None:
+        """Take note of a record, ours or another's."""
+        self.view.add(mark)
+
+    def note_holder(self, attempt: Attempt) -> None:
+        """A claim that is ours."""
+        self._holders[attempt.claim] = self._name
+
+    def is_stopped(self, trial: TrialId) -> bool:
+        """Whether an operator stopped the trial, in the round it is in now."""
+        return bool(self._stopped) and (trial, self.view.state(trial).current) in self._stopped
+
+    def is_fresh(self, trial: TrialId, round_: int) -> bool:
+        """Whether finished stages of earlier rounds are to run again."""
+        return (trial, round_) in self._fresh
+
+    def is_left(self) -> bool:
+        """Whether there is a trial that is not done, running ones included."""
+        return next(self.view.unfinished(), None) is not None
+
+    def failures(self, attempt: Attempt) -> int:
+        """How many attempts at the round failed so far."""
+        known = self.view.state(attempt.trial).rounds.get(attempt.round)
+        return sum(end is records.End.FAILED for end in known.attempts.values()) if known else 0
+
+    def no_longer_ours(self) -> Iterator[Attempt]:
+        """What we hold although somebody took over, the round is over, or it was stopped."""
+        for trial, attempt in list(self.own.items()):
+            state = self.view.state(trial)
+            known = state.rounds.get(attempt.round)
+            taken = known is not None and max(known.attempts, default=0) > attempt.number
+            superseded = taken or state.current > attempt.round
+            superseded = superseded or self.view.done_round(trial) >= attempt.round
+            if superseded or self.is_stopped(trial) or self.is_study_stopped:
+                yield attempt
+
+    def _is_held(self, trial: TrialId, round_: int, attempt: int) -> bool:
+        claim = records.claim_key(trial, round_, attempt)
+        holder = self._holders.get(claim)
+        if holder is None:
+            return True  # not known yet: `_learn_holders` will tell
+        if holder == self._name:
+            own = self.own.get(trial)
+            return own is not None and own.claim == claim
+        return self.watch.is_alive(holder) and self.watch.stands_by(holder, claim)
+
+    # Choosing
+
+    def choose(self, slots: int) -> tuple[TrialId, Decision] | None:
+        """A trial to do something about now, at random within a window that grows with the fleet."""
+        return pick(self._free(self._window(slots)), self._world.random)
+
+    def is_plenty(self, slots: int) -> bool:
+        """Whether there is more to do than the whole fleet can begin at once."""
+        window = max(self._window(slots), slots + 1)
+        return len(self._free(window)) >= window
+
+    def _window(self, slots: int) -> int:
+        fleet = self.watch.alive()
+        return 1 if fleet == 0 else 2 * (fleet + 1) * slots
+
+    def _free(self, window: int) -> list[tuple[TrialId, Decision]]:
+        return candidates(self.view, self._settings.retries, self._is_held, window, self._is_passed)
+
+    def _is_passed(self, trial: TrialId) -> bool:
+        if trial in self.own or self.not_before.get(trial, 0.0) > self._world.loop.now():
+            return True
+        before = self._world.work.before(trial) if trial.iteration > 1 else None
+        return before is not None and not self.view.is_done(before)
+
+
+def _rounds(order: Mapping[str, Any], what: str) -> Iterator[tuple[TrialId, int]]:
+    """`1.5.2`: iteration, trial, round."""
+    for word in order.get(what, ()):
+        iteration, number, round_ = map(int, word.split("."))
+        yield TrialId(iteration, number), round_

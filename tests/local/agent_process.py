@@ -1,4 +1,4 @@
-"""An agent as a process of its own: `python agent_process.py OUTPUT SLOTS RETRIES`."""
+"""An agent as a process of its own: `python agent_process.py OUTPUT SLOTS`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ if __name__ == "__main__":
 
     place = open_place(sys.argv[1])
     keeper = Keeper(("",) * int(sys.argv[2]), place.url)
-    settings = Settings(retries=int(sys.argv[3]), lease=20, beat=0.5, back_off=0.1)
+    settings = Settings(lease=20, beat=0.5, back_off=0.1)
     run_agent(place, keeper, settings, guard)

@@ -38,10 +38,10 @@ def prepare(output: Path, text: str) -> None:
     )
 
 
-def start(output: Path, slots: int = 2, retries: int = 1) -> subprocess.Popen[bytes]:
+def start(output: Path, slots: int = 2) -> subprocess.Popen[bytes]:
     program = str(Path(__file__).with_name("agent_process.py"))
     return subprocess.Popen(
-        [sys.executable, program, str(output), str(slots), str(retries)],
+        [sys.executable, program, str(output), str(slots)],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
     )
@@ -115,7 +115,7 @@ def test_what_failed_is_told(tmp_path: Path, command: str, code: int | None) -> 
 def test_a_timeout_ends_a_stage_that_ignores_it(tmp_path: Path) -> None:
     stage = "{command: 'trap \"\" TERM; sleep 60 & sleep 60', timeout: 1s}"
     prepare(tmp_path, f"template: {{train: {stage}}}\n")
-    assert start(tmp_path, retries=0).wait(timeout=60) == 0
+    assert start(tmp_path).wait(timeout=60) == 0
     (result,) = tmp_path.glob(f"{RECORDS}/trials/*/*/*.result")
     assert json.loads(result.read_text())["train"]["why"] == "timeout"
 

@@ -87,6 +87,9 @@ class Machine:
     def describe(self) -> dict[str, Any]:
         return {"wall": self.loop.now() + self.clock, "host": self.name}
 
+    def stamp(self) -> str:
+        return ""
+
     def is_gone(self, beat: Mapping[str, Any]) -> bool:
         return False
 
@@ -114,7 +117,10 @@ class Machine:
     def take_slot(self, slot: int) -> bool:
         return self.random.random() < 0.8
 
-    async def prepare(self, attempt: Attempt) -> None:
+    async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
+        pass
+
+    def forget(self, attempt: Attempt) -> None:
         pass
 
     async def keep(self, attempt: Attempt) -> None:
@@ -245,8 +251,11 @@ class SimulatedLoop(Loop):
 class SimulatedWork:
     """Iterations of trials that all have the same stages."""
 
-    def __init__(self, stages: tuple[str, ...]) -> None:
-        self._stages = stages
+    def __init__(self, stages: tuple[str, ...], retries: int) -> None:
+        self._stages, self._retries = stages, retries
+
+    def retries(self, trial: TrialId) -> int:
+        return self._retries
 
     def size(self, body: Mapping[str, Any]) -> int:
         return int(body["size"])
@@ -281,11 +290,11 @@ class Simulation:
         self.scenario = scenario
         self.random = Random(seed)
         self.make_agent = make_agent
-        self.settings = Settings(retries=scenario.retries, lease=60.0, beat=5.0)
+        self.settings = Settings(lease=60.0, beat=5.0)
         self.loop = SimulatedLoop()
         self.objects: dict[str, Stored] = {}
         self.versions = 0
-        self.work = SimulatedWork(scenario.stages)
+        self.work = SimulatedWork(scenario.stages, scenario.retries)
         self.machines: list[Machine] = []
         self.starts: list[Start] = []
         self.story: list[str] = []

@@ -270,7 +270,9 @@ class Agent:
     async def _is_won(self, attempt: Attempt) -> bool:
         if attempt.number > 1 and await self._has_result(attempt.trial, attempt.round):
             return False
-        won = await self._ledger.put_once(attempt.claim, {"agent": self.name}, attempt.nonce)
+        won = await self._ledger.put_once(
+            attempt.claim, {"agent": self.name, "time": self._world.stamp()}, attempt.nonce
+        )
         if won:
             self._known.note_holder(attempt)
         self._known.note(Mark(attempt.trial, attempt.round, "claim", attempt.number))
@@ -289,6 +291,7 @@ class Agent:
             await self._run_stages(attempt, slot, freed)
         finally:
             self._known.own.pop(attempt.trial, None)
+            self._world.forget(attempt)
             freed.set(None)
             self._wake()
 
@@ -297,7 +300,7 @@ class Agent:
         left = [stage for stage in self._world.work.stages(attempt.trial) if stage not in finished]
         began = self._loop.now()
         if not self._leaving.done:
-            await self._ledger.insist(self._world.prepare, attempt)
+            await self._ledger.insist(self._world.prepare, attempt, self._known.oldest_round(attempt))
         for place, stage in enumerate(left):
             self._free(freed, attempt, left[place:])
             outcome = Outcome.CANCELLED
@@ -337,10 +340,8 @@ class Agent:
     async def _read_stages(self, attempt: Attempt) -> set[str]:
         found: set[str] = set()
         stages = self._world.work.stages(attempt.trial)
-        for round_ in range(attempt.round, 0, -1):
+        for round_ in range(self._known.oldest_round(attempt), attempt.round + 1):
             found.update(await self._stages_of_round(attempt.trial, round_, stages))
-            if self._known.is_fresh(attempt.trial, round_):
-                break
         return found
 
     async def _stages_of_round(self, trial: TrialId, round_: int, stages: Sequence[str]) -> set[str]:
@@ -361,7 +362,7 @@ class Agent:
 
     async def _end_failed(self, attempt: Attempt) -> None:
         before, notes = self._known.failures(attempt), self._notes(attempt)
-        if before + 1 > self._settings.retries:
+        if before + 1 > self._world.work.retries(attempt.trial):
             await self._commit(attempt.trial, attempt.round, Status.FAILED, {"why": "failed", **notes})
         else:
             pause = self._settings.back_off * 2**before
@@ -407,6 +408,8 @@ class Agent:
         rounds = {trial: view.done_round(trial) for trial in view.done_in(iteration, place)}
         keys = [records.result_key(trial, round_) for trial, round_ in rounds.items()]
         bodies = await self._read_many(keys)
+        if None in bodies:
+            return  # one cannot be read now; a summary is for ever
         results = {
             trial.number: (round_, body) for (trial, round_), body in zip(rounds.items(), bodies, strict=True)
         }

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from stoker.core.values import Value, text
 
@@ -17,11 +18,16 @@ _NOT_TEXT = re.compile(r"(?:y|n|yes|no|on|off|true|false|null|~|[-+]?\.(?:inf|na
 def yaml_value(value: Value) -> str:
     """A value as YAML that reads back as the same: plain where that is safe, quoted otherwise."""
     if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and not _NOT_TEXT.fullmatch(value) and not value.startswith(".")
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return _yaml_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     return text(value)
+
+
+@lru_cache(maxsize=4096)
+def _yaml_text(value: str) -> str:
+    plain = _PLAIN.fullmatch(value) and not _NOT_TEXT.fullmatch(value) and not value.startswith(".")
+    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 def yaml_mapping(values: Mapping[str, Value], indent: str = "") -> str:

@@ -232,8 +232,8 @@ def encode(manifest: Manifest) -> bytes:
 
 def decode(trial: TrialId, version: Version, data: bytes | None) -> Manifest | None:
     """The manifest, or None if there is none, or if it is torn, of another version, or not to be trusted."""
-    body = records.decode(data)
     try:
+        body = records.decode(data)
         if body is None or body.pop("check") != digest(json.dumps(body).encode()):
             return None
         prefix = trial_prefix(trial)
@@ -241,7 +241,7 @@ def decode(trial: TrialId, version: Version, data: bytes | None) -> Manifest | N
         directories = {path: int(mode) for path, mode in body["directories"].items()}
         manifest = Manifest(trial, version, directories, body["links"], files)
         _check_tree(manifest)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None
     return manifest
 

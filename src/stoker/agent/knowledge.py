@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -150,9 +151,12 @@ class Knowledge:
         """Whether an operator stopped the trial, in the round it is in now."""
         return bool(self._stopped) and (trial, self.view.state(trial).current) in self._stopped
 
-    def is_fresh(self, trial: TrialId, round_: int) -> bool:
-        """Whether finished stages of earlier rounds are to run again."""
-        return (trial, round_) in self._fresh
+    def oldest_round(self, attempt: Attempt) -> int:
+        """The round from which an attempt goes on: what was finished before it is to run again."""
+        fresh = (
+            round_ for trial, round_ in self._fresh if trial == attempt.trial and round_ <= attempt.round
+        )
+        return max(fresh, default=1)
 
     def is_left(self) -> bool:
         """Whether there is a trial that is not done, running ones included."""
@@ -200,7 +204,7 @@ class Knowledge:
         return 1 if fleet == 0 else 2 * (fleet + 1) * slots
 
     def _free(self, window: int) -> list[tuple[TrialId, Decision]]:
-        return candidates(self.view, self._settings.retries, self._is_held, window, self._is_passed)
+        return candidates(self.view, self._world.work.retries, self._is_held, window, self._is_passed)
 
     def _is_passed(self, trial: TrialId) -> bool:
         if trial in self.own or self.not_before.get(trial, 0.0) > self._world.loop.now():
@@ -211,6 +215,8 @@ class Knowledge:
 
 def _rounds(order: Mapping[str, Any], what: str) -> Iterator[tuple[TrialId, int]]:
     """`1.5.2`: iteration, trial, round."""
-    for word in order.get(what, ()):
-        iteration, number, round_ = map(int, word.split("."))
-        yield TrialId(iteration, number), round_
+    words = order.get(what, ())
+    for word in words if isinstance(words, list) else ():
+        match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", str(word))
+        if match:  # whatever else is there is passed over
+            yield TrialId(int(match[1]), int(match[2])), int(match[3])

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -14,28 +15,36 @@ from typing import Any
 from stoker.agent import gpus, guardian
 from stoker.agent.access import Inline, Threaded, Threads
 from stoker.agent.agent import Agent
+from stoker.agent.carrier import Carrier
 from stoker.agent.directory import write_param, write_stat
+from stoker.agent.files import Select
+from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
 from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
+from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.store.records import Status, TrialId
 from stoker.study.place import Place
-from stoker.study.work import StudyWork
+from stoker.study.work import Planned, StudyWork
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes what happens, as `{"event": …}`, for whoever watches."""
 
+Listen = Callable[[Callable[[str], None]], None]
+"""Passes what the agent is told (`pause`, `resume`, `leave`, `kill`) on to a function, from a thread."""
+
 _STORE_THREADS = 16
+_FILE_THREADS = 8
 
 
 class LocalWorld:
     """This machine. Everything but waiting for a slow store happens in the thread that calls `run`."""
 
-    def __init__(self, place: Place, keeper: Keeper, processes: Processes, tell: Tell) -> None:
+    def __init__(self, name: str, place: Place, keeper: Keeper, processes: Processes, tell: Tell) -> None:
         self.loop = Loop(time.monotonic)
         self.random = Random()  # noqa: S311  (spreads agents over trials; nothing secret)
         self._processes = processes
@@ -43,9 +52,15 @@ class LocalWorld:
         self.is_slow = place.is_remote or place.is_shared
         self._threads = Threads(self.loop, processes.wakeup, _STORE_THREADS if self.is_slow else 0)
         self.store: AsyncStore = Threaded(place.store, self._threads) if self.is_slow else Inline(place.store)
-        assert place.output is not None  # noqa: S101
-        self._output = place.output
-        self._study = StudyWork(self._output)
+        self._carrier: Carrier | None = None
+        if place.is_remote:
+            files = Threads(self.loop, processes.wakeup, _FILE_THREADS)
+            self._carrier = Carrier(place.store, self.loop, files, self._complain)
+            self._deliveries = [self._threads, files]
+        else:
+            self._deliveries = [self._threads]
+        self._output = place.output or scratch(place.url) / name
+        self._study = StudyWork(place.output)
         self.work: Work = self._study
         self._keeper = keeper
         self._tell = tell
@@ -56,19 +71,19 @@ class LocalWorld:
         self._states: dict[TrialId, dict[str, str]] = {}
         self._notes: dict[Attempt, dict[str, Any]] = {}
         self._seen: dict[Attempt, Figures] = {}
-        self._told_to_leave = self._is_away = False
+        self._is_away = False
+        self._words: deque[str] = deque()
         self._environments: dict[tuple[int, int], Mapping[str, str]] = {}
 
     # What an agent asks for
 
     def describe(self) -> dict[str, Any]:
         """Who this agent is, so that another one on this host knows at once when it is dead."""
-        about = {"host": host(), "pid": os.getpid(), "start": _start_of(os.getpid())}
-        return {**about, "time": _now(), "slots": len(self._keeper.slots)}
+        return {**here(), "time": stamp(), "slots": len(self._keeper.slots)}
 
     def is_gone(self, beat: Mapping[str, Any]) -> bool:
         """Whether the beat is of a process of this host that is no more."""
-        return beat.get("host") == host() and _start_of(int(beat.get("pid", 0))) != beat.get("start")
+        return is_gone(beat)
 
     def take_slot(self, slot: int) -> bool:
         """Have the slot's GPUs locked, unless others use them; tell who they are."""
@@ -86,11 +101,14 @@ class LocalWorld:
 
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         """What its stages came to."""
-        return {"time": _now(), **self._notes.pop(attempt, {})}
+        return {"time": stamp(), **self._notes.pop(attempt, {})}
+
+    def stamp(self) -> str:
+        """The time, for people to read."""
+        return stamp()
 
     def committed(self, trial: TrialId, status: Status, body: Mapping[str, Any]) -> None:
         """A result of this agent's is in the store."""
-        self._states.pop(trial, None)
         told = {"trial": str(trial), "name": self._name(trial), "status": status.value}
         self._tell({"event": "trial", "time": time.time(), **told, "metrics": body.get("metrics", {})})
 
@@ -102,11 +120,25 @@ class LocalWorld:
 
     # Stages
 
-    async def prepare(self, attempt: Attempt) -> None:
-        """The files of a trial are where they were."""
+    async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
+        """With a remote store, get the trial's files; else they are where they were."""
+        if self._carrier is not None:
+            asked = self._study.planned(attempt.trial.iteration).study.settings.get("files")
+            settings = asked if isinstance(asked, dict) else {}
+            select = Select(tuple(settings.get("include", ())), tuple(settings.get("exclude", ())))
+            directory, every = Path(self._directory(attempt.trial)), float(settings.get("every", 60.0))
+            await self._carrier.bring(attempt, directory, oldest_round, select, every)
 
     async def keep(self, attempt: Attempt) -> None:
-        """What a stage wrote is where it belongs."""
+        """With a remote store, send what a stage wrote; else it is where it belongs."""
+        if self._carrier is not None:
+            await self._carrier.save(attempt, thorough=True)
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is over, and nothing more is asked about it."""
+        self._states.pop(attempt.trial, None)
+        if self._carrier is not None:
+            self._carrier.forget(attempt)
 
     def cancel(self, attempt: Attempt) -> None:
         """End the running stage, with a grace."""
@@ -170,8 +202,10 @@ class LocalWorld:
         trial = self._study.trial(attempt.trial)
         planned = self._study.planned(attempt.trial.iteration)
         assert trial is not None  # noqa: S101  (it was claimed, so it is to be run)
-        directory = f"{self._output}/{trial.name}"
-        about: dict[str, Value] = {"_name": trial.name, "_output": directory, "_time": planned.time}
+        directory = self._directory(attempt.trial)
+        named = planned.output if planned.output is not None and self._carrier is None else str(self._output)
+        shown = named if planned.is_flat else f"{named}/{trial.name}"
+        about: dict[str, Value] = {"_name": trial.name, "_output": shown, "_time": planned.time}
         reserved: dict[str, Value] = {
             **about,
             "_trial": trial.number,
@@ -182,10 +216,23 @@ class LocalWorld:
         commands = planned.study.commands(trial, reserved)
         if attempt.trial not in self._states:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103  (paths are texts here: this runs for every trial)
-            write_param(directory, trial.params, about, commands)
+            if not planned.is_flat:
+                write_param(directory, trial.params, about, commands)
         timeout = next(known.timeout for known in planned.study.stages if known.name == stage)
-        log = f"{directory}/log.{stage}.{_now()}"
-        return Spec(commands[stage], log, self._environment(slot, attempt.trial.iteration), timeout=timeout)
+        log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
+        environment = self._environment(slot, attempt.trial.iteration)
+        return Spec(commands[stage], log, environment, self._workplace(planned), timeout)
+
+    def _directory(self, trial: TrialId) -> str:
+        """Where the trial's files are, as this process reaches them."""
+        is_flat = self._study.planned(trial.iteration).is_flat
+        return str(self._output) if is_flat else f"{self._output}/{self._name(trial)}"
+
+    def _workplace(self, planned: Planned) -> Path | None:
+        """Where commands run: where `stoker run` was called, if that is here."""
+        if planned.directory is None or self._carrier is not None:
+            return None
+        return Path(planned.directory)
 
     def _environment(self, slot: int, iteration: int) -> Mapping[str, str]:
         """What a stage's environment has more than the agent's own."""
@@ -202,36 +249,59 @@ class LocalWorld:
     def _show(self, trial: TrialId, stage: str, state: str) -> None:
         states = self._states.setdefault(trial, {})
         states[stage] = state
+        if self._study.planned(trial.iteration).is_flat:
+            return
         try:
-            write_stat(f"{self._output}/{self._name(trial)}", states)
+            write_stat(self._directory(trial), states)
         except OSError as error:  # for people only: the records decide
-            self._tell({"event": "note", "text": f"cannot write {error.filename}: {error.strerror}"})
+            self._complain(f"cannot write {error.filename}: {error.strerror}")
+
+    def _complain(self, text: str) -> None:
+        self._tell({"event": "note", "text": text})
 
     # Running
 
-    def run(self, agent: Agent) -> None:
+    def run(self, agent: Agent, listen: Listen) -> None:
         """Let the agent live its life. SIGTERM and SIGINT make it leave."""
+        self._agent = agent
+        listen(self._hear)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hear_signal)
         self.loop.spawn(self._keep_sampling())
         life = self.loop.spawn(agent.main())
         while not life.ended.done:
-            if self._told_to_leave or not self._processes.guarded:
-                self._told_to_leave = False
+            while self._words:
+                self._obey(self._words.popleft())
+            if not self._processes.guarded:
                 agent.leave()
             if not self.loop.step():
                 self._wait()
 
+    def _hear(self, word: str) -> None:
+        """Take note of a word, from any thread."""
+        self._words.append(word)
+        self._processes.wakeup()
+
     def _hear_signal(self, *_: object) -> None:
         """Only take note: a signal may come in the middle of anything."""
-        self._told_to_leave = True
-        self._processes.wakeup()
+        self._hear("leave")
+
+    def _obey(self, word: str) -> None:
+        if word in ("pause", "resume"):
+            self._agent.pause(word == "pause")
+        elif word == "leave":
+            self._agent.leave()
+        elif word == "kill":
+            for stage in list(self._over):
+                self._processes.kill(stage)
+            self._agent.leave()
 
     def _wait(self) -> None:
         due = self.loop.next_timer()
         for ended in self._processes.poll(None if due is None else max(0.0, due - self.loop.now())):
             self._over.pop(ended.stage).set(ended)
-        self._threads.deliver()
+        for threads in self._deliveries:
+            threads.deliver()
 
     async def _keep_sampling(self) -> None:
         while True:
@@ -249,13 +319,21 @@ def run_agent(
     settings: Settings,
     guard: guardian.Guard,
     tell: Tell = lambda event: None,
+    listen: Listen = lambda obey: None,
 ) -> None:
     """Join the study at a place with the slots of this machine, until nothing is left."""
     with Processes(guard) as processes:
-        world = LocalWorld(place, keeper, processes, tell)
+        name = f"{host()}-{os.getpid()}-{os.urandom(4).hex()}"
+        world = LocalWorld(name, place, keeper, processes, tell)
         world.tell_slots()
-        name = f"{host()}-{os.getpid()}-{world.random.getrandbits(32):08x}"
-        world.run(Agent(name, world, len(keeper.slots), settings))
+        world.run(Agent(name, world, len(keeper.slots), settings), listen)
+
+
+def scratch(url: str) -> Path:
+    """Where this machine has the trials' directories of a study in a bucket, while they run."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    place = os.environ.get("STOKER_SCRATCH") or Path(caches) / "stoker"
+    return Path(place).absolute() / re.sub(r"\W+", "_", url)[-100:]
 
 
 def _outcome(ended: Ended, cancelled: bool) -> Outcome:
@@ -279,22 +357,3 @@ def _figures(ended: Ended, seen: Figures | None) -> dict[str, Any]:
 
 def _now() -> str:
     return time.strftime("%Y%m%d.%H%M%S")
-
-
-_HOST: list[str] = []
-
-
-def host() -> str:
-    """This host and its boot, as one word."""
-    if not _HOST:
-        boot = Path("/proc/sys/kernel/random/boot_id")
-        known = boot.read_text(encoding="ascii").strip() if boot.exists() else "0"
-        name = re.sub(r"[^A-Za-z0-9_]", "_", os.uname().nodename)
-        _HOST.append(f"{name}-{known[:8]}")
-    return _HOST[0]
-
-
-def _start_of(pid: int) -> int:
-    """When a process was started, in ticks since boot; 0 if it is no more."""
-    found = guardian.read(pid) if pid else None
-    return found.start if found is not None and found.state != "Z" else 0

@@ -23,7 +23,7 @@ that moment. But the manifests it then keeps were written before it looked for t
 mark later finds them. All the rest is for `prune`.
 """
 
-# ruff: noqa: PTH115, PTH120, PTH123  (paths are strings, as in files.py)
+# ruff: noqa: PTH115, PTH120  (paths are strings, as in files.py)
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Mirror:
         seen = self._send(tree.files, thorough)
         found = {path: known.file for path, known in seen.items()}
         directories = self._select.directories(tree.directories, [*found, *tree.links])
-        last = self._kept[-1] if self._kept else None
+        last = self._kept[-1] if self._number else None  # each attempt has a manifest of its own
         if last and (last.directories, last.links, last.files) == (directories, tree.links, found):
             self._seen = seen
             return last

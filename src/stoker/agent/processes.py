@@ -159,6 +159,8 @@ class Processes(AbstractContextManager["Processes"]):
         self._ways: Any = {"setsid": True} if guardian.has_terminal() else {"setpgroup": 0}
         ignored = [one for one in signal.valid_signals() if signal.getsignal(one) == signal.SIG_IGN]
         self._ways.update(setsigmask=(), setsigdef=ignored)  # handlers are reset by themselves
+        self._last_environment: tuple[Mapping[str, str], Mapping[bytes, bytes]] = ({}, self._environment)
+        self._programs: dict[tuple[str, bytes], tuple[float, bytes | None]] = {}
         self._epoll = guardian.Epoll()
         self._by_pidfd: dict[int, Stage] = {}
         self._woken, self._tidy = False, 0.0
@@ -282,9 +284,8 @@ class Processes(AbstractContextManager["Processes"]):
         argv = argv_of(spec.command)
         here = spec.directory is None or os.path.abspath(spec.directory) == self._directory  # noqa: PTH100
         try:
-            added = {os.fsencode(name): os.fsencode(value) for name, value in spec.environment.items()}
-            environment = {**self._environment, **added, MARK.encode(): mark.encode()}
-            program = _program(argv[0], environment) if argv and here else None
+            environment = {**self._encoded(spec.environment), MARK.encode(): mark.encode()}
+            program = self._program(argv[0], environment) if argv and here else None
             if argv and program and not _changes_bash(environment, argv[0]):
                 # Whatever goes wrong goes wrong in bash too, which says so in the log.
                 with suppress(OSError):
@@ -292,10 +293,25 @@ class Processes(AbstractContextManager["Processes"]):
             words = ["bash", "-c", "--", spec.command]
             if spec.directory is not None and not here:
                 words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
-            bash = _program("bash", environment) or b"/bin/bash"
+            bash = self._program("bash", environment) or b"/bin/bash"
             return _posix_spawn(bash, words, environment, spec.log, self._ways)
         except (OSError, ValueError) as error:
             raise StageError(f"cannot start {spec.command!r}: {error}") from error
+
+    def _encoded(self, added: Mapping[str, str]) -> Mapping[bytes, bytes]:
+        """The agent's environment and what is added to it; most stages of a slot have the same."""
+        if self._last_environment[0] != added:
+            encoded = {os.fsencode(name): os.fsencode(value) for name, value in added.items()}
+            self._last_environment = ({**added}, {**self._environment, **encoded})
+        return self._last_environment[1]
+
+    def _program(self, name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
+        """The file to run for a name. The last look along the PATH serves for a second."""
+        key, now = (name, environment.get(b"PATH", b"")), time.monotonic()
+        known = self._programs.get(key)
+        if known is None or now - known[0] > 1.0:
+            known = self._programs[key] = (now, _program(name, environment))
+        return known[1]
 
     def _watch(self, stage: Stage) -> None:
         with suppress(OSError):

@@ -222,14 +222,14 @@ class View:
 
 
 def candidates(
-    view: View, retries: int, held: Held, most: int, passed: Callable[[TrialId], bool] = lambda trial: False
+    view: View, retries: Callable[[TrialId], int], held: Held, most: int, passed: Callable[[TrialId], bool]
 ) -> list[tuple[TrialId, Decision]]:
     """The first trials about which something can be done, `most` at the most, but for those passed over."""
     found = []
     for trial in view.unfinished():
         if passed(trial):
             continue
-        decision = judge(trial, view.state(trial), retries, held)
+        decision = judge(trial, view.state(trial), retries(trial), held)
         if decision.verdict in (Verdict.READY, Verdict.HOPELESS):
             found.append((trial, decision))
             if len(found) >= most:

@@ -51,9 +51,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a study says about how it is run."""
+    """How agents deal with one another, and with a store."""
 
-    retries: int = 0
     lease: float = 60.0
     beat: float = 5.0
     back_off: float = 2.0  # seconds before the first retry of a failed trial; doubles
@@ -66,6 +65,7 @@ class Work(Protocol):
     def size(self, body: Mapping[str, Any]) -> int: ...  # noqa: D102
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]: ...  # noqa: D102
     def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
+    def retries(self, trial: TrialId) -> int: ...  # noqa: D102
     def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102
     def before(self, trial: TrialId) -> TrialId | None: ...  # noqa: D102  which must be done first: it has the same directory
 
@@ -80,14 +80,16 @@ class World(Protocol):
     is_slow: bool  # the store takes its time, so that trials are claimed ahead
     is_shared: bool  # what stages write is seen by all machines, so that none may write when it is cut off
 
+    def stamp(self) -> str: ...  # noqa: D102  the time, for people: nothing is decided by it
     def describe(self) -> dict[str, Any]: ...  # noqa: D102  who and where this agent is, for its beat
     def is_gone(self, beat: Mapping[str, Any]) -> bool: ...  # noqa: D102  an agent of this host whose process is no more
     def take_slot(self, slot: int) -> bool: ...  # noqa: D102  False while somebody else has it
 
-    async def prepare(self, attempt: Attempt) -> None: ...  # noqa: D102  its files, as earlier attempts left them
+    async def prepare(self, attempt: Attempt, oldest_round: int) -> None: ...  # noqa: D102  its files, as earlier attempts left them
     async def run_stage(self, attempt: Attempt, stage: str, slot: int) -> Outcome: ...  # noqa: D102
     async def keep(self, attempt: Attempt) -> None: ...  # noqa: D102  its files, before anything is recorded about them
     def cancel(self, attempt: Attempt) -> None: ...  # noqa: D102  ends the running stage; it comes out as CANCELLED
+    def forget(self, attempt: Attempt) -> None: ...  # noqa: D102  it is over
     def suspend(self) -> None: ...  # noqa: D102  all stages stand still
     def resume(self) -> None: ...  # noqa: D102
     def notes(self, attempt: Attempt) -> dict[str, Any]: ...  # noqa: D102  what to keep of an attempt with its end

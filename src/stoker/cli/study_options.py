@@ -95,7 +95,7 @@ def choose(options: argparse.Namespace) -> Chosen:
         raise UsageError("-o needs the name of a directory")
     plan = Plan(sweeps, [stage.name for stage in study.stages], owner_in(Path(output)))
     sample = None if options.sample is None else plan.sample(options.sample, study.seed)
-    return Chosen(study, plan, sweeps, output, _slots(options.resource) or study.slots, sample)
+    return Chosen(study, plan, sweeps, output, slots_of(options.resource) or study.slots, sample)
 
 
 def _check_swallowed_file(options: argparse.Namespace) -> None:
@@ -106,7 +106,8 @@ def _check_swallowed_file(options: argparse.Namespace) -> None:
                 raise UsageError(f"{flag} took '{word}' for one of its words; put the file before {flag}")
 
 
-def _slots(words: list[str] | None) -> tuple[str, ...] | None:
+def slots_of(words: list[str] | None) -> tuple[str, ...] | None:
+    """What `-r` asks for; None if it is not given."""
     for word in words or ():
         if slot(word) is None:
             raise UsageError(f"-r '{word}': expected GPU indices like 0 or 0,1")

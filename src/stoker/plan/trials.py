@@ -75,6 +75,11 @@ class Plan:
         found = next(self._index.containing({name: key(value) for name, value in params.items()}), None)
         return None if found is None else self._number(self._starts[found[0]] + found[1])
 
+    def named(self, name: str) -> int | None:
+        """The index of the first trial that has this name without a hash."""
+        found = self._index.first_named(name)
+        return None if found is None else self._starts[found[0]] + found[1]
+
     def __iter__(self) -> Iterator[Trial]:
         return (self.trial(index) for index in range(self.size))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stoker.core.values import Value
@@ -45,7 +46,7 @@ class Study:
             stage.name: stage.template.render(params) for stage in self.stages if stage.name in trial.stages
         }
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The file's name without its ending; that of its folder if it has the usual name."""
         path = Path(self.source.name).absolute()

@@ -17,13 +17,15 @@ from stoker.spec.study import Study
 from stoker.store import records
 from stoker.store.interface import Store
 from stoker.store.records import TrialId
+from stoker.study.place import Place
 
 
 def plan_body(study: Study, chosen: Mapping[str, Any], time: str) -> dict[str, Any]:
     """A plan as it stands in the store: the study file as it was run, and what of it.
 
-    `chosen` may have `titles`, `stages` and `sample`; `exists` are the values that are paths of something,
-    looked at once, so that names do not depend on the machine.
+    `chosen` may have `titles`, `stages` and `sample`; `exists`, the values that are paths of something,
+    looked at once, so that names do not depend on the machine; and `directory` and `output`, where commands
+    run and what they call the study's output.
     """
     return {"file": study.source.name, "text": study.source.text, "time": time, **chosen}
 
@@ -39,6 +41,10 @@ class Planned:
         owner = owner_in(output) if output is not None else lambda name: None
         self.plan = Plan(sweeps, [stage.name for stage in self.study.stages], owner)
         self.without_slot = frozenset(stage.name for stage in self.study.stages if not stage.holds_slot)
+        self.retries = int(str(self.study.settings.get("retry", 0)))
+        self.directory: str | None = body.get("directory")  # where its commands run
+        self.output: str | None = body.get("output")  # its output as commands name it, from there
+        self.is_flat = bool(body.get("flat"))  # all logs in one directory
         self.size = max((sweep.first + sweep.size for sweep in sweeps), default=0)
         sample = body.get("sample")
         picked = None if sample is None else self.plan.sample(int(sample), self.study.seed)
@@ -92,6 +98,10 @@ class StudyWork:
         """The trial of an earlier iteration with the same parameters, and so the same directory."""
         return self._asked(trial).before
 
+    def retries(self, trial: TrialId) -> int:
+        """How often a trial may fail and be tried again."""
+        return self.planned(trial.iteration).retries
+
     def needs_slot(self, trial: TrialId, stage: str) -> bool:
         """Whether a stage holds its slot while it runs."""
         return stage not in self.planned(trial.iteration).without_slot
@@ -124,6 +134,14 @@ class _Asked:
 
     stages: tuple[str, ...]
     before: TrialId | None
+
+
+def read_plans(place: Place) -> list[Planned]:
+    """All iterations of a study."""
+    plans: list[Planned] = []
+    while (body := records.decode(place.store.read(records.plan_key(len(plans) + 1)))) is not None:
+        plans.append(Planned(body, place.output))
+    return plans
 
 
 def add_plan(store: Store, body: Mapping[str, Any]) -> int:

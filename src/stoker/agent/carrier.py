@@ -1,0 +1,68 @@
+"""Carries the files of running trials to a remote store, and back to the next machine; in threads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from stoker.agent import files
+from stoker.agent.access import Threads
+from stoker.agent.files import Select
+from stoker.agent.loop import Event, Loop
+from stoker.agent.mirror import Mirror
+from stoker.agent.world import Attempt
+from stoker.store.interface import Store, StoreError
+
+
+class Carrier:
+    """One mirror for each attempt under way."""
+
+    def __init__(self, store: Store, loop: Loop, threads: Threads, complain: Callable[[str], None]) -> None:
+        self._store, self._loop, self._threads, self._complain = store, loop, threads, complain
+        self._mirrors: dict[Attempt, tuple[Mirror, Path]] = {}
+        self._busy: dict[Attempt, Event[None]] = {}
+
+    async def bring(
+        self, attempt: Attempt, directory: Path, oldest_round: int, select: Select, every: float
+    ) -> None:
+        """Make the directory what earlier attempts left, and save it now and then from here on."""
+        base = None
+        directory.mkdir(parents=True, exist_ok=True)
+        if attempt.number > 1 or attempt.round > oldest_round:
+            restore = lambda: files.restore(self._store, attempt, directory, oldest_round)  # noqa: E731
+            base = await self._threads.do(restore).wait()
+        self._mirrors[attempt] = Mirror(self._store, attempt, directory, select, base), directory
+        self._loop.spawn(self._keep_saving(attempt, every))
+
+    async def _keep_saving(self, attempt: Attempt, every: float) -> None:
+        while True:
+            await self._loop.sleep(every)
+            if attempt not in self._mirrors:
+                return
+            try:
+                await self.save(attempt)
+            except StoreError as error:  # the next time will do
+                self._complain(str(error))
+
+    async def save(self, attempt: Attempt, thorough: bool = False) -> None:
+        """Send what changed; one call at a time for each attempt."""
+        while attempt in self._busy:
+            await self._busy[attempt].wait()
+        if attempt not in self._mirrors:
+            return
+        mirror, over = self._mirrors[attempt][0], Event[None](self._loop)
+        self._busy[attempt] = over
+        try:
+            await self._threads.do(lambda: mirror.save(thorough)).wait()
+        except OSError as error:  # our own disk: the store has what was saved before
+            self._complain(f"cannot save the files of {attempt.trial}: {error}")
+        finally:
+            del self._busy[attempt]
+            over.set(None)
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt is over, and its files are in the store: those here may go."""
+        found = self._mirrors.pop(attempt, None)
+        if found is not None:
+            self._threads.do(lambda: shutil.rmtree(found[1], ignore_errors=True))

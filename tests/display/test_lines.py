@@ -158,6 +158,16 @@ def test_signals_are_given_back(told: Told) -> None:
     told.screen.close()
 
 
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    told = Told()
+    os.kill(os.getpid(), signal.SIGHUP)
+    told.screen.ready()
+    assert told.asked == []
+    told.close()
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
 def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
     """`stoker run | head -2`: the process ends by itself, and has asked for it."""
     wishes = tmp_path / "wishes"

@@ -8,12 +8,14 @@ import pty
 import re
 import select
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,16 @@ PATIENCE = 20.0
 ROOT = Path(__file__).parent.parent.parent
 ACTOR = [sys.executable, "-m", "tests.display.actor"]
 OWN_TERMINAL = """\
-import fcntl, os, sys, termios
+import fcntl, signal, subprocess, sys, termios
+for name in ("INT", "QUIT"):  # those are meant for the program
+    signal.signal(getattr(signal, f"SIG{name}"), lambda *_: None)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execvp(sys.argv[1], sys.argv[1:])
+usual = termios.tcgetattr(0)
+code = subprocess.call(sys.argv[1:])
+print("left as it was" if termios.tcgetattr(0) == usual else "left changed", flush=True)
+sys.exit(code)
 """
+"""Starts the program, and looks at the terminal when it has ended: once its session ends it is reset."""
 
 
 class Terminal:
@@ -34,7 +42,6 @@ class Terminal:
     def __init__(self, *command: str, columns: int = 80, wishes: Path, **environment: str) -> None:
         self.master, self.slave = pty.openpty()
         self.resize(columns)
-        self.usual = termios.tcgetattr(self.slave)
         self.seen = ""
         self._wishes = wishes
         env = {**os.environ, "TERM": "xterm-256color", "WISHES": str(wishes), "PS1": "$ ", **environment}
@@ -90,12 +97,14 @@ class Terminal:
             pass
         return self.process.returncode
 
-    def settings(self) -> list[object]:
-        return termios.tcgetattr(self.slave)
+    def is_as_it_was(self) -> bool:
+        """Settings and cursor."""
+        cursor = self.seen.rfind("\x1b[?25l") <= self.seen.rfind("\x1b[?25h")
+        return "left as it was" in self.seen and cursor
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.master)
         os.close(self.slave)
@@ -123,8 +132,7 @@ def plain(text: str) -> str:
 
 
 def is_cbreak(terminal: Terminal) -> bool:
-    flags = terminal.settings()[3]
-    assert isinstance(flags, int)
+    flags: int = termios.tcgetattr(terminal.slave)[3]
     return not flags & (termios.ECHO | termios.ICANON) and bool(flags & termios.ISIG)
 
 
@@ -148,8 +156,7 @@ def test_keys_do_what_they_say(terminal: Start) -> None:
     screen.expect("stopping")
     assert screen.wait() == 0
     assert screen.wishes() == ["pause", "resume", "quit"]
-    assert screen.settings() == screen.usual
-    assert "\x1b[?25h" in screen.seen.rpartition("\x1b[?25l")[2]  # the cursor is back
+    assert screen.is_as_it_was()
 
 
 def test_the_last_frame_stays(terminal: Start) -> None:
@@ -172,7 +179,7 @@ def test_ctrl_c_asks_and_then_insists(terminal: Start) -> None:
     screen.send("\x03")
     screen.expect_wishes("quit", "kill")
     assert screen.wait() == 0
-    assert screen.settings() == screen.usual
+    assert screen.is_as_it_was()
 
 
 def test_ctrl_backslash_insists_at_once(terminal: Start) -> None:
@@ -181,7 +188,7 @@ def test_ctrl_backslash_insists_at_once(terminal: Start) -> None:
     screen.send("\x1c")
     screen.expect_wishes("kill")
     assert screen.wait() == 0
-    assert screen.settings() == screen.usual
+    assert screen.is_as_it_was()
 
 
 def test_it_follows_the_size_of_the_terminal(terminal: Start) -> None:
@@ -224,8 +231,7 @@ def test_an_exception_leaves_the_terminal_as_it_was(terminal: Start) -> None:
     screen = terminal(*ACTOR, "--raise")
     assert screen.wait() == 1
     assert "on purpose" in screen.seen
-    assert screen.settings() == screen.usual
-    assert "\x1b[?25h" in screen.seen.rpartition("\x1b[?25l")[2]
+    assert screen.is_as_it_was()
 
 
 def test_nothing_new_is_not_drawn(terminal: Start) -> None:
@@ -253,7 +259,7 @@ def test_a_simple_terminal_gets_lines(terminal: Start, how: dict[str, str]) -> N
     running = screen.seen.partition("trials ")[0].removesuffix("\x1b[1m")
     assert "DONE  gpu 0 test 1/4 output/Norm_new-Moment_0.1" in running
     assert "\x1b" not in running
-    assert screen.settings() == screen.usual
+    assert screen.is_as_it_was()
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs a shell with job control")
@@ -265,8 +271,10 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back(terminal: S
     left = screen.expect("Stopped")
     assert "\x1b[?25h" in left
     screen.send("bg\n")  # the background neither draws nor takes the terminal
-    screen.send("sleep 0.4; echo ju''st the shell\n")
-    assert FRAME not in screen.expect("just the shell")
+    screen.send("sleep 0.4; jobs; echo ju''st the shell\n")
+    shell = screen.expect("just the shell")
+    assert "Running" in shell
+    assert FRAME not in shell
     screen.send("fg\n")
     screen.expect(FRAME)
     screen.until(lambda: is_cbreak(screen), "cbreak")
@@ -279,11 +287,24 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back(terminal: S
     assert screen.wait() == 0
 
 
+def test_it_takes_the_terminal_again_after_a_stop_that_it_did_not_see(terminal: Start) -> None:
+    screen = terminal(*ACTOR, "--speed", "9", "--total", "9999")
+    usual = termios.tcgetattr(screen.slave)
+    screen.expect(FRAME)
+    os.killpg(screen.process.pid, signal.SIGSTOP)
+    termios.tcsetattr(screen.slave, termios.TCSANOW, usual)  # as a shell does
+    os.killpg(screen.process.pid, signal.SIGCONT)
+    screen.until(lambda: is_cbreak(screen), "cbreak")
+    screen.send("q")
+    screen.expect_wishes("quit")
+    assert screen.wait() == 0
+    assert screen.is_as_it_was()
+
+
 def test_a_terminal_that_goes_away_ends_the_study_gracefully(terminal: Start) -> None:
     screen = terminal(*ACTOR, "--speed", "20")
     screen.expect(FRAME)
     os.close(screen.slave)
     os.close(screen.master)
-    screen.process.wait(PATIENCE)
-    screen.master, screen.slave = pty.openpty()
-    assert screen.wishes() == ["quit"]
+    screen.master, screen.slave = pty.openpty()  # another one, for the end of this test
+    screen.expect_wishes("quit")

@@ -38,7 +38,7 @@ def prepare(output: Path, text: str) -> None:
     )
 
 
-def start(output: Path, slots: int = 2) -> subprocess.Popen[bytes]:
+def start(output: Path | str, slots: int = 2) -> subprocess.Popen[bytes]:
     program = str(Path(__file__).with_name("agent_process.py"))
     return subprocess.Popen(
         [sys.executable, program, str(output), str(slots)],
@@ -155,7 +155,7 @@ def test_a_stage_without_a_slot_lets_the_next_trial_begin(tmp_path: Path) -> Non
 def test_leaving_politely_gives_everything_back(tmp_path: Path) -> None:
     prepare(tmp_path, "template: sleep 30\n---\nn: [1, 2]\n")
     agent = start(tmp_path)
-    _wait_until(lambda: len(records(tmp_path)) == 2)
+    wait_until(lambda: len(records(tmp_path)) == 2)
     began = time.monotonic()
     agent.terminate()
     assert agent.wait(timeout=20) == 0
@@ -218,7 +218,7 @@ def _check_nothing_ran_after_its_result(output: Path) -> None:
             assert (root / key).stat().st_mtime_ns <= done[mark.trial], key
 
 
-def _wait_until(holds: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end

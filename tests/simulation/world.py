@@ -211,7 +211,7 @@ class SimulatedStore:
         await self._travel(self._faults.before)
         horizon = self._machine.loop.now() - self._machine.random.uniform(0, self._faults.staleness)
         entries = []
-        for key in self._machine.simulation.keys_with(prefix):
+        for key in self._machine.simulation.keys_with(prefix, after):
             shown: Stored | None = self._shared[key]
             while shown is not None and shown.time > horizon and shown.writer is not self._machine:
                 shown = shown.before
@@ -309,8 +309,10 @@ class Simulation:
     def tell(self, who: Machine | None, what: str) -> None:
         self.story.append(f"{self.loop.time:9.2f}  {who.name if who else 'operator':<10} {what}")
 
-    def keys_with(self, prefix: str) -> list[str]:
-        return self._keys[bisect_left(self._keys, prefix) : bisect_left(self._keys, prefix + "\x7f")]
+    def keys_with(self, prefix: str, after: str) -> list[str]:
+        return self._keys[
+            bisect_left(self._keys, max(prefix, after)) : bisect_left(self._keys, prefix + "\x7f")
+        ]
 
     def add_key(self, key: str) -> None:
         if key not in self.objects:

@@ -22,6 +22,7 @@ class Carrier:
         self._store, self._loop, self._threads, self._complain = store, loop, threads, complain
         self._mirrors: dict[Attempt, tuple[Mirror, Path]] = {}
         self._busy: dict[Attempt, Event[None]] = {}
+        self._unsaved: set[Attempt] = set()
 
     async def bring(
         self, attempt: Attempt, directory: Path, oldest_round: int, select: Select, every: float
@@ -36,27 +37,31 @@ class Carrier:
         self._loop.spawn(self._keep_saving(attempt, every))
 
     async def _keep_saving(self, attempt: Attempt, every: float) -> None:
-        while True:
+        while attempt in self._mirrors:
             await self._loop.sleep(every)
-            if attempt not in self._mirrors:
-                return
             try:
-                await self.save(attempt)
-            except StoreError as error:  # the next time will do
-                self._complain(str(error))
+                if attempt in self._mirrors and attempt not in self._busy:
+                    await self._send(attempt, thorough=False)
+            except (StoreError, OSError) as error:  # the next time will do
+                self._complain(f"cannot save the files of {attempt.trial}: {error}")
 
-    async def save(self, attempt: Attempt, thorough: bool = False) -> None:
-        """Send what changed; one call at a time for each attempt."""
+    async def save(self, attempt: Attempt) -> None:
+        """Send everything that changed, now that nobody writes."""
         while attempt in self._busy:
             await self._busy[attempt].wait()
+        try:
+            await self._send(attempt, thorough=True)
+        except OSError as error:  # our own disk: the store has what was saved before, and the files stay here
+            self._unsaved.add(attempt)
+            self._complain(f"cannot save the files of {attempt.trial}: {error}")
+
+    async def _send(self, attempt: Attempt, thorough: bool) -> None:
         if attempt not in self._mirrors:
             return
         mirror, over = self._mirrors[attempt][0], Event[None](self._loop)
         self._busy[attempt] = over
         try:
             await self._threads.do(lambda: mirror.save(thorough)).wait()
-        except OSError as error:  # our own disk: the store has what was saved before
-            self._complain(f"cannot save the files of {attempt.trial}: {error}")
         finally:
             del self._busy[attempt]
             over.set(None)
@@ -64,5 +69,10 @@ class Carrier:
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over, and its files are in the store: those here may go."""
         found = self._mirrors.pop(attempt, None)
-        if found is not None:
-            self._threads.do(lambda: shutil.rmtree(found[1], ignore_errors=True))
+        if found is not None and attempt not in self._unsaved:
+            self._loop.spawn(self._remove(attempt, found[1]))
+
+    async def _remove(self, attempt: Attempt, directory: Path) -> None:
+        while attempt in self._busy:  # a look that began before: it must not find half a directory
+            await self._busy[attempt].wait()
+        await self._threads.do(lambda: shutil.rmtree(directory, ignore_errors=True)).wait()

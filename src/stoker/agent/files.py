@@ -174,10 +174,14 @@ def trial_prefix(trial: TrialId) -> str:
     return f"files/{trial.iteration:04d}/{trial.number:09d}/"
 
 
+def manifest_prefix(trial: TrialId) -> str:
+    """Where the manifests of all attempts stand, so that one listing shows them."""
+    return f"{trial_prefix(trial)}manifests/"
+
+
 def manifest_key(trial: TrialId, version: Version) -> str:
-    """A manifest. All of a trial's are in one listing."""
-    name = f"{version.round:03d}.{version.attempt:03d}.{version.number:06d}"
-    return f"{trial_prefix(trial)}manifests/{name}"
+    """A manifest."""
+    return f"{manifest_prefix(trial)}{version.round:03d}.{version.attempt:03d}.{version.number:06d}"
 
 
 def attempt_prefix(trial: TrialId, round_: int, attempt: int) -> str:
@@ -185,9 +189,14 @@ def attempt_prefix(trial: TrialId, round_: int, attempt: int) -> str:
     return f"{trial_prefix(trial)}{round_:03d}.{attempt:03d}/"
 
 
+def taken_prefix(trial: TrialId) -> str:
+    """Where the marks stand that say which attempts were given up."""
+    return f"{trial_prefix(trial)}taken/"
+
+
 def taken_key(trial: TrialId, round_: int, attempt: int) -> str:
     """A mark: a later attempt goes on from this one, which must delete nothing from now on."""
-    return f"{trial_prefix(trial)}taken/{round_:03d}.{attempt:03d}"
+    return f"{taken_prefix(trial)}{round_:03d}.{attempt:03d}"
 
 
 def key_name(path: str) -> str:
@@ -285,7 +294,7 @@ _ANY = Version(10**6, 0)
 
 def versions(store: Store, trial: TrialId, before: Version = _ANY) -> list[Version]:
     """The manifests of a trial, newest first."""
-    prefix = f"{trial_prefix(trial)}manifests/"
+    prefix = manifest_prefix(trial)
     names = [entry.key.removeprefix(prefix).split(".") for entry in store.list(prefix)]
     found = [Version(*map(int, words)) for words in names if len(words) == 3 and all(map(str.isdigit, words))]
     found = sorted((version for version in found if version < before), reverse=True)
@@ -372,7 +381,7 @@ def fetch(store: Store, manifest: Manifest, directory: Path, whole: bool = False
 
     Each file appears when it is complete. Those that are there, with the same size and time or the same
     contents, are not read from the store: whoever is interrupted goes on. Raises DamagedError where the
-    store has not what the manifest names.
+    store has not what the manifest names, and OSError where the disk is full or a directory in the way.
     """
     root = os.path.realpath(directory)
     os.makedirs(root, exist_ok=True)

@@ -87,7 +87,8 @@ class Knowledge:
                     break
 
     async def _see_range(self, iteration: int, place: int) -> bool:
-        entries = await self._store.list(records.range_prefix(iteration, place))
+        prefix, first = records.range_prefix(iteration, place), self.view.first_open(iteration, place)
+        entries = await self._store.list(prefix, f"{prefix}{first:09d}")
         known = self._known.setdefault((iteration, place), set())
         for key in [entry.key for entry in entries if entry.key not in known]:
             known.add(key)

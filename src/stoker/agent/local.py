@@ -132,7 +132,7 @@ class LocalWorld:
     async def keep(self, attempt: Attempt) -> None:
         """With a remote store, send what a stage wrote; else it is where it belongs."""
         if self._carrier is not None:
-            await self._carrier.save(attempt, thorough=True)
+            await self._carrier.save(attempt)
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over, and nothing more is asked about it."""

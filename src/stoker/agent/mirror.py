@@ -106,17 +106,16 @@ class Mirror:
 
     def _scan(self) -> _Tree:
         tree = _Tree()
-        for path, entry in files.walk(self._root, self._enters):
+        for path, entry in files.walk(self._root, lambda path, _: path in tree.directories):
+            if entry.name.startswith(files.PRIVATE):
+                continue
             with suppress(OSError):  # gone meanwhile
                 if entry.is_dir(follow_symlinks=False):
-                    if self._enters(path, entry):
+                    if self._select.enters(path):
                         tree.directories[path] = entry.stat(follow_symlinks=False).st_mode & 0o777
-                elif not entry.name.startswith(files.PRIVATE) and self._select.takes(path):
+                elif self._select.takes(path):
                     tree.add(path, entry)
         return tree
-
-    def _enters(self, path: str, entry: os.DirEntry[str]) -> bool:
-        return not entry.name.startswith(files.PRIVATE) and self._select.enters(path)
 
     # Sending
 
@@ -211,7 +210,7 @@ class Mirror:
         attempt = self._attempt
         if not old or self._store.read(files.taken_key(attempt.trial, attempt.round, attempt.number)):
             return
-        manifests = {key for key in old if "/manifests/" in key}
+        manifests = {key for key in old if key.startswith(files.manifest_prefix(attempt.trial))}
         self._delete(manifests)  # first: none is without what it needs
         self._delete(old - manifests)
 
@@ -232,8 +231,9 @@ def prune(store: Store, trial: TrialId) -> int:
     there = [entry.key for entry in store.list(files.trial_prefix(trial))]
     good = islice(_good(store, trial, set(there)), 2)
     needed = {key for manifest in good for key in files.keys(manifest)}
-    old = [key for key in there if key not in needed and "/taken/" not in key] if needed else []
-    for key in sorted(old, key=lambda key: "/manifests/" not in key):  # first: none is without what it needs
+    marks, manifests = files.taken_prefix(trial), files.manifest_prefix(trial)
+    old = [key for key in there if key not in needed and not key.startswith(marks)] if needed else []
+    for key in sorted(old, key=lambda key: not key.startswith(manifests)):  # as in Mirror
         store.delete(key)
     return len(old)
 

@@ -208,6 +208,15 @@ class View:
         self._low[iteration] = low
         return low
 
+    def first_open(self, iteration: int, place: int) -> int:
+        """The first trial of a range that is not done; what is before it need not be looked at."""
+        reopened = (
+            trial.number
+            for trial in self._states
+            if trial.iteration == iteration and range_of(trial.number) == place
+        )
+        return min([max(self._low[iteration], place * records.RANGE + 1), *reopened])
+
     @property
     def iterations(self) -> list[int]:
         """The iterations that are known."""

@@ -146,7 +146,7 @@ def decode(data: bytes | None) -> dict[str, Any] | None:
     """The body, or None if there is none, if it is torn, or if it is not of a version we know."""
     try:
         body = json.loads(data or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) and body.get("v") == VERSION else None
 

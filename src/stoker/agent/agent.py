@@ -14,7 +14,7 @@ from typing import Any
 from stoker.agent.knowledge import Knowledge
 from stoker.agent.ledger import Ledger
 from stoker.agent.loop import Event
-from stoker.agent.view import Decision, Verdict
+from stoker.agent.view import Decision, Focus, Verdict
 from stoker.agent.world import Attempt, Outcome, Settings, World
 from stoker.store import records
 from stoker.store.interface import StoreError
@@ -78,6 +78,10 @@ class Agent:
         for attempt in list(self._known.own.values()):
             self._world.cancel(attempt)
         self._wake()
+
+    def focus_on(self, focus: Focus) -> None:
+        """Do only what is asked for here; others may do the rest of the study."""
+        self._known.view.focus = focus
 
     def pause(self, paused: bool) -> None:
         """Claim nothing more for now, or go on; what runs is not touched."""

@@ -8,6 +8,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from stoker.agent.files import Select
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
+from stoker.agent.metrics import read_metrics
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
@@ -29,13 +31,22 @@ from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.store.records import Status, TrialId
 from stoker.study.place import Place
-from stoker.study.work import Planned, StudyWork
+from stoker.study.work import Focus, Planned, StudyWork
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes what happens, as `{"event": …}`, for whoever watches."""
 
 Listen = Callable[[Callable[[str], None]], None]
 """Passes what the agent is told (`pause`, `resume`, `leave`, `kill`) on to a function, from a thread."""
+
+
+@dataclass(frozen=True)
+class Contact:
+    """How an agent and whoever started it speak with each other."""
+
+    tell: Tell = lambda event: None
+    listen: Listen = lambda obey: None
+
 
 _STORE_THREADS = 16
 _FILE_THREADS = 8
@@ -60,8 +71,8 @@ class LocalWorld:
         else:
             self._deliveries = [self._threads]
         self._output = place.output or scratch(place.url) / name
-        self._study = StudyWork(place.output)
-        self.work: Work = self._study
+        self.study = StudyWork(place.output)
+        self.work: Work = self.study
         self._keeper = keeper
         self._tell = tell
         self._running: dict[Attempt, Stage] = {}
@@ -71,6 +82,7 @@ class LocalWorld:
         self._states: dict[TrialId, dict[str, str]] = {}
         self._notes: dict[Attempt, dict[str, Any]] = {}
         self._seen: dict[Attempt, Figures] = {}
+        self._logs: dict[Attempt, str] = {}  # of the stage that ended last
         self._is_away = False
         self._words: deque[str] = deque()
         self._environments: dict[tuple[int, int], Mapping[str, str]] = {}
@@ -123,7 +135,7 @@ class LocalWorld:
     async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
         """With a remote store, get the trial's files; else they are where they were."""
         if self._carrier is not None:
-            asked = self._study.planned(attempt.trial.iteration).study.settings.get("files")
+            asked = self.study.planned(attempt.trial.iteration).study.settings.get("files")
             settings = asked if isinstance(asked, dict) else {}
             select = Select(tuple(settings.get("include", ())), tuple(settings.get("exclude", ())))
             directory, every = Path(self._directory(attempt.trial)), float(settings.get("every", 60.0))
@@ -131,8 +143,20 @@ class LocalWorld:
 
     async def keep(self, attempt: Attempt) -> None:
         """With a remote store, send what a stage wrote; else it is where it belongs."""
+        self._note_metrics(attempt)
         if self._carrier is not None:
             await self._carrier.save(attempt)
+
+    def _note_metrics(self, attempt: Attempt) -> None:
+        """Metrics that the study file reads from logs; what a later stage says goes before."""
+        log, patterns = self._logs.pop(attempt, ""), self._patterns(attempt.trial.iteration)
+        if log and patterns:
+            notes = self._notes.setdefault(attempt, {})
+            notes["metrics"] = {**notes.get("metrics", {}), **read_metrics(log, patterns)}
+
+    def _patterns(self, iteration: int) -> Mapping[str, str]:
+        found = self.study.planned(iteration).study.settings.get("metrics", {})
+        return found if isinstance(found, dict) else {}
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over, and nothing more is asked about it."""
@@ -180,6 +204,7 @@ class LocalWorld:
         self._show(attempt.trial, stage, became)
         figures = _figures(ended, self._seen.pop(attempt, None))
         notes[stage] = figures
+        self._logs[attempt] = str(spec.log)
         told = {"outcome": became, "seconds": figures["seconds"], "code": ended.code, "signal": ended.signal}
         self._tell_stage("end", attempt, stage, slot, str(spec.log), why=ended.why.value, **told)
         return outcome
@@ -189,18 +214,20 @@ class LocalWorld:
     ) -> None:
         where = slot if self.work.needs_slot(attempt.trial, stage) else None
         about = {"trial": str(attempt.trial), "name": self._name(attempt.trial), "stage": stage}
+        stages = self.work.stages(attempt.trial)
         numbers = {"round": attempt.round, "attempt": attempt.number}
+        numbers.update(step=stages.index(stage) + 1, steps=len(stages))
         self._tell(
             {"event": event, "time": time.time(), "slot": where, **about, **numbers, "log": log, **more}
         )
 
     def _name(self, trial: TrialId) -> str:
-        found = self._study.trial(trial)
+        found = self.study.trial(trial)
         return found.name if found is not None else str(trial)
 
     def _spec(self, attempt: Attempt, stage: str, slot: int) -> Spec:
-        trial = self._study.trial(attempt.trial)
-        planned = self._study.planned(attempt.trial.iteration)
+        trial = self.study.trial(attempt.trial)
+        planned = self.study.planned(attempt.trial.iteration)
         assert trial is not None  # noqa: S101  (it was claimed, so it is to be run)
         directory = self._directory(attempt.trial)
         named = planned.output if planned.output is not None and self._carrier is None else str(self._output)
@@ -225,7 +252,7 @@ class LocalWorld:
 
     def _directory(self, trial: TrialId) -> str:
         """Where the trial's files are, as this process reaches them."""
-        is_flat = self._study.planned(trial.iteration).is_flat
+        is_flat = self.study.planned(trial.iteration).is_flat
         return str(self._output) if is_flat else f"{self._output}/{self._name(trial)}"
 
     def _workplace(self, planned: Planned) -> Path | None:
@@ -238,7 +265,7 @@ class LocalWorld:
         """What a stage's environment has more than the agent's own."""
         key = (slot, iteration)
         if key not in self._environments:
-            found = self._study.planned(iteration).study.settings.get("env", {})
+            found = self.study.planned(iteration).study.settings.get("env", {})
             asked = (
                 {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
             )
@@ -249,7 +276,7 @@ class LocalWorld:
     def _show(self, trial: TrialId, stage: str, state: str) -> None:
         states = self._states.setdefault(trial, {})
         states[stage] = state
-        if self._study.planned(trial.iteration).is_flat:
+        if self.study.planned(trial.iteration).is_flat:
             return
         try:
             write_stat(self._directory(trial), states)
@@ -318,15 +345,21 @@ def run_agent(
     keeper: Keeper,
     settings: Settings,
     guard: guardian.Guard,
-    tell: Tell = lambda event: None,
-    listen: Listen = lambda obey: None,
+    contact: Contact = Contact(),  # noqa: B008  (it has no state)
+    only: int | None = None,
 ) -> None:
-    """Join the study at a place with the slots of this machine, until nothing is left."""
+    """Join the study at a place with the slots of this machine, until nothing is left.
+
+    `only` is the iteration whose trials are wanted; all of them if it is None.
+    """
     with Processes(guard) as processes:
         name = f"{host()}-{os.getpid()}-{os.urandom(4).hex()}"
-        world = LocalWorld(name, place, keeper, processes, tell)
+        world = LocalWorld(name, place, keeper, processes, contact.tell)
         world.tell_slots()
-        world.run(Agent(name, world, len(keeper.slots), settings), listen)
+        agent = Agent(name, world, len(keeper.slots), settings)
+        if only is not None:
+            agent.focus_on(Focus(world.study, only))
+        world.run(agent, contact.listen)
 
 
 def scratch(url: str) -> Path:

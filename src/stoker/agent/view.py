@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import Protocol
 
 from stoker.store import records
 from stoker.store.records import End, Mark, TrialId, range_of
@@ -97,6 +98,15 @@ def _lost_in_a_row(known: Round) -> int:
     return 0 if known.stages else count
 
 
+class Focus(Protocol):
+    """The part of a study that an agent is for."""
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+    def owners(self, number: int) -> tuple[TrialId, ...]: ...  # noqa: D102
+    def covers(self, trial: TrialId) -> bool: ...  # noqa: D102
+
+
 class View:
     """The trials of all iterations, as far as this agent has seen them.
 
@@ -109,6 +119,8 @@ class View:
         self._done: dict[tuple[int, int], bytearray] = {}  # (iteration, range) → the round done, by place
         self._states: dict[TrialId, TrialState] = {}
         self._low: dict[int, int] = {}  # all trials below are done
+        self.focus: Focus | None = None
+        self._focus_low = 1  # all that the focus asks for below is done
         self.summarised: set[tuple[int, int]] = set()  # (iteration, range)
 
     def add_iteration(self, iteration: int, size: int, skipped: Callable[[int], bool]) -> None:
@@ -190,6 +202,9 @@ class View:
 
     def unfinished(self) -> Iterator[TrialId]:
         """Trials that are not done: reopened ones first, then in order."""
+        if self.focus is not None:
+            yield from self._unfinished_of(self.focus)
+            return
         for iteration, size in self._sizes.items():
             low = self._advance(iteration)
             yield from sorted(
@@ -198,6 +213,17 @@ class View:
             for number in range(low, size + 1):
                 trial = TrialId(iteration, number)
                 if not self.is_done(trial):
+                    yield trial
+
+    def _unfinished_of(self, focus: Focus) -> Iterator[TrialId]:
+        yield from (
+            trial for trial in sorted(self._states) if focus.covers(trial) and not self.is_done(trial)
+        )
+        while self._focus_low <= focus.size and all(map(self.is_done, focus.owners(self._focus_low))):
+            self._focus_low += 1
+        for number in range(self._focus_low, focus.size + 1):
+            for trial in focus.owners(number):
+                if trial not in self._states and not self.is_done(trial):
                     yield trial
 
     def _advance(self, iteration: int) -> int:

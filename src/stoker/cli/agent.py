@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-r", "--resource", metavar="GPUS", nargs="+", action="extend", help="the slots: 0 1 2,3 is three"
     )
     parser.add_argument("--events", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--control", type=int, help=argparse.SUPPRESS)
 
 
@@ -38,4 +39,4 @@ def run(options: argparse.Namespace) -> int:
 
     from stoker.agent.process import Control, Events, join
 
-    return join(options.store, slots, guard, Events(options.events), Control(options.control))
+    return join(options.store, slots, guard, Events(options.events), Control(options.control), options.only)

@@ -194,9 +194,8 @@ STAGE = (
         one_of("none"),
         "`none`: the stage does not hold the GPU while it runs.",
         default="it holds its slot",
-        later=True,
     ),
-    Field("timeout", DURATION, "The stage fails when it runs longer.", default="none", later=True),
+    Field("timeout", DURATION, "The stage fails when it runs longer.", default="none"),
 )
 
 SWEEP = (
@@ -224,13 +223,11 @@ SETTINGS = (
             Field("goal", one_of("max", "min"), "Whether more is better, or less.", required=True),
         ),
         "What the study is after.",
-        later=True,
     ),
     Field(
         "metrics",
         map_of(PATTERN, WORD, "val_loss"),
-        "Metrics to read from logs: one pattern each.",
-        later=True,
+        "Metrics to read from logs: a pattern each. The last match counts: its first group, if it has one.",
     ),
     Field(
         "search",
@@ -247,7 +244,6 @@ SETTINGS = (
         whole(0),
         "How often a trial may fail and be tried again. Preemptions do not count.",
         default="0",
-        later=True,
     ),
     Field(
         "limits",
@@ -259,9 +255,7 @@ SETTINGS = (
         "Where to stop, whatever is left.",
         later=True,
     ),
-    Field(
-        "env", map_of(ANY_TEXT, NAME, "OMP_NUM_THREADS"), "Environment variables of every stage.", later=True
-    ),
+    Field("env", map_of(ANY_TEXT, NAME, "OMP_NUM_THREADS"), "Environment variables of every stage."),
     Field(
         "preload",
         list_of(MODULE),
@@ -275,7 +269,7 @@ SETTINGS = (
         default="false",
         later=True,
     ),
-    Field("files", group(*_FILES), "What is mirrored to a remote store.", later=True),
+    Field("files", group(*_FILES), "What is mirrored to a remote store."),
     Field("archive", whole(1), "Keep the best so many models over all iterations.", later=True),
     Field("notify", list_of(TEXT), "Where to say that the study is done.", later=True),
     Field(

@@ -54,14 +54,27 @@ def load(
     reader = Reader(source)
     entries = reader.entries(roots[0], "the study")
     if not reader.problems:
-        study = _Loader(reader, entries, exists).load(roots[1:], stages)
+        study = _Loader(reader, entries, Existing(exists)).load(roots[1:], stages)
     if reader.problems:
         raise StudyFileError(source, reader.problems)
     return study
 
 
+class Existing:
+    """Tells which values are paths of something, and remembers those that are."""
+
+    def __init__(self, exists: Callable[[str], bool]) -> None:
+        self._exists = exists
+        self.found: set[str] = set()
+
+    def __call__(self, path: str) -> bool:  # noqa: D102
+        if self._exists(path):
+            self.found.add(path)
+        return path in self.found
+
+
 class _Loader:
-    def __init__(self, reader: Reader, entries: Entries, exists: Callable[[str], bool]) -> None:
+    def __init__(self, reader: Reader, entries: Entries, exists: Existing) -> None:
         self._reader = reader
         self._entries = entries
         self._exists = exists
@@ -84,6 +97,7 @@ class _Loader:
             slots=_slots(settings.get("resource", "auto")),
             orphans=_orphans(commands, sweeps),
             seed=search.get("seed", 0),
+            existing=frozenset(self._exists.found),
             settings=settings,
             waiting=(*_waiting(SETTINGS, settings, ""), *_waiting_elsewhere(commands, search)),
             hints=tuple(sorted(set(self._reader.hints))),

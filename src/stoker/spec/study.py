@@ -35,6 +35,7 @@ class Study:
     slots: tuple[str, ...] | None  # CUDA_VISIBLE_DEVICES of each; None: as the machine has
     orphans: tuple[str, ...]  # parameters that no command uses
     seed: int
+    existing: frozenset[str]  # values that are paths of something; their names are short
     settings: Mapping[str, object]  # the other keys, checked and converted
     waiting: tuple[str, ...]  # settings that are checked but that nothing acts on yet
     hints: tuple[Problem, ...]

@@ -60,6 +60,31 @@ class Planned:
         return None if trial is None or trial.same_as is not None else trial
 
 
+class Focus:
+    """What one iteration asks for, whichever runs it: agents of `stoker run` do that and no more."""
+
+    def __init__(self, work: StudyWork, iteration: int) -> None:
+        self._work, self._iteration = work, iteration
+        self.owners = lru_cache(maxsize=8192)(self._find_owners)
+
+    @property
+    def size(self) -> int:
+        """How far the numbers go."""
+        return self._work.planned(self._iteration).size
+
+    def _find_owners(self, number: int) -> tuple[TrialId, ...]:
+        """The trials that run what a number of this iteration asks for."""
+        found = self._work.trial(TrialId(self._iteration, number))
+        return () if found is None else self._work.same_as(found, self._iteration)
+
+    def covers(self, trial: TrialId) -> bool:
+        """Whether this iteration asks for a trial of any iteration."""
+        found = self._work.trial(trial)
+        planned = self._work.planned(self._iteration)
+        number = None if found is None else planned.plan.first_with(found.params)
+        return number is not None and planned.trial(number) is not None
+
+
 class StudyWork:
     """All iterations of a study, as they are read from the store, in order."""
 
@@ -113,6 +138,15 @@ class StudyWork:
     def planned(self, iteration: int) -> Planned:
         """An iteration by its number."""
         return self._iterations[iteration - 1]
+
+    def same_as(self, trial: Trial, last: int) -> tuple[TrialId, ...]:
+        """The trials with the same parameters, of iterations up to `last`, that have something to run."""
+        found = []
+        for iteration, planned in enumerate(self._iterations[:last], 1):
+            number = planned.plan.first_with(trial.params)
+            if number is not None and self.stages(TrialId(iteration, number)):
+                found.append(TrialId(iteration, number))
+        return tuple(found)
 
     def _find_asked(self, trial: TrialId) -> _Asked:
         found = self.trial(trial)

@@ -109,7 +109,7 @@ class LocalWorld:
         """Tell which slots there are, and who has those that are not ours."""
         holders = self._keeper.holders
         shown = [{"label": slot.label, "holder": holders.get(slot.number, "")} for slot in self._keeper.slots]
-        self._tell({"event": "slots", "slots": shown, "notes": self._keeper.notes})
+        self._tell({"event": "slots", "pid": os.getpid(), "slots": shown, "notes": self._keeper.notes})
 
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         """What its stages came to."""

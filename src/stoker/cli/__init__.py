@@ -11,12 +11,15 @@ from stoker import __version__
 COMMANDS = {
     "init": "write a commented study file to start from",
     "check": "show exactly what a study would run, or all that is wrong with it",
+    "run": "run a study on this machine, and go on where it stopped",
+    "agent": "let this machine join a study until nothing is left",
     "completion": "print the completion script of your shell",
 }
 
 ENVIRONMENT = {
     "STOKER_FILE": "the study file, where no FILE is given (else params.yaml)",
     "STOKER_OUTPUT": "the output directory, where no -o is given (else output)",
+    "STOKER_SCRATCH": "where trials of a study in a bucket run (else ~/.cache/stoker)",
     "STOKER_DEBUG": "set to 1 to see the traceback of an unexpected error",
     "NO_COLOR": "set to anything for output without colour",
 }

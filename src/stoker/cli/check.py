@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from math import isfinite
 from typing import Any
 
-from stoker.cli.study_options import Chosen, add_study_options, choose
-from stoker.core.errors import UsageError
+from stoker.cli.study_options import Chosen, add_study_options, check_commands, choose, commands_of
 from stoker.core.values import Value, text
 from stoker.plan.sweep import Axis, Order, Sweep
 from stoker.plan.trials import Trial
 from stoker.spec.problems import Problem, StudyFileError, describe, printable, suggest
-from stoker.spec.study import Stage
 
 USAGE = "[FILE]"
 EXAMPLES = """\
@@ -55,10 +49,7 @@ def run(options: argparse.Namespace) -> int:
         problems = [_problem_json(error.source.name, problem) for problem in error.problems]
         _print_json({"valid": False, "problems": problems})
         return error.exit_code
-    for stage, told in _unreadable(chosen):
-        raise UsageError(
-            f"{chosen.study.source.name}:{stage.line}: template.{stage.name}: bash cannot read it: {told}"
-        )
+    check_commands(chosen)
     if options.list:
         _print_trials(chosen, as_json=options.json)
     elif options.json:
@@ -68,31 +59,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _unreadable(chosen: Chosen) -> Iterator[tuple[Stage, str]]:
-    """Stages whose command is no bash, and what bash says about it; nothing where there is no bash."""
-    bash, commands = shutil.which("bash"), _commands(chosen, next(chosen.trials))
-    for stage in chosen.study.stages:
-        if bash and stage.name in commands:
-            read = [bash, "-n", "-c", commands[stage.name]]
-            done = subprocess.run(read, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
-            if done.returncode != 0:
-                yield stage, re.sub(r"^.*?line \d+: ", "", done.stderr.partition("\n")[0])
-
-
 # The plan as data
-
-
-def _commands(chosen: Chosen, trial: Trial) -> dict[str, str]:
-    reserved: dict[str, Value] = {
-        "_output": f"{chosen.output}/{trial.name}",
-        "_name": trial.name,
-        "_time": datetime.now().astimezone().strftime("%Y%m%d.%H%M%S"),
-        "_trial": trial.number,
-        "_attempt": 1,
-        "_slot": chosen.slots[0] if chosen.slots else "0",
-        "_study": chosen.study.name,
-    }
-    return chosen.study.commands(trial, reserved)
 
 
 def _trial_json(chosen: Chosen, trial: Trial) -> dict[str, Any]:
@@ -105,7 +72,7 @@ def _trial_json(chosen: Chosen, trial: Trial) -> dict[str, Any]:
         "params": {name: _json_value(value) for name, value in trial.params.items()},
         "stages": trial.stages,
         "same_as": trial.same_as,
-        "commands": _commands(chosen, trial),
+        "commands": commands_of(chosen, trial),
     }
 
 
@@ -194,7 +161,7 @@ def _show(chosen: Chosen) -> None:
     console.print()
     label = "first trial" if chosen.sample is None else f"trial {trial.number:<5}"
     console.print(Text.assemble((label, "bold"), f"  {printable(f'{chosen.output}/{trial.name}')}"))
-    for stage, command in _commands(chosen, trial).items():
+    for stage, command in commands_of(chosen, trial).items():
         console.print(Text.assemble((f"  {stage:<9}", "cyan"), printable(command)))
     for hint in study.hints:
         console.print()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from stoker.cli.frame import environment
 from stoker.core.errors import UsageError
+from stoker.core.values import Value
 from stoker.plan.sweep import Sweep
 from stoker.plan.trials import Plan, Trial
 from stoker.spec.keys import slot
@@ -96,6 +101,33 @@ def choose(options: argparse.Namespace) -> Chosen:
     plan = Plan(sweeps, [stage.name for stage in study.stages], owner_in(Path(output)))
     sample = None if options.sample is None else plan.sample(options.sample, study.seed)
     return Chosen(study, plan, sweeps, output, slots_of(options.resource) or study.slots, sample)
+
+
+def commands_of(chosen: Chosen, trial: Trial, slot: str | None = None) -> dict[str, str]:
+    """The commands of a trial, stage by stage, as its first attempt would run them now."""
+    reserved: dict[str, Value] = {
+        "_output": f"{chosen.output}/{trial.name}",
+        "_name": trial.name,
+        "_time": datetime.now().astimezone().strftime("%Y%m%d.%H%M%S"),
+        "_trial": trial.number,
+        "_attempt": 1,
+        "_slot": slot if slot is not None else chosen.slots[0] if chosen.slots else "0",
+        "_study": chosen.study.name,
+    }
+    return chosen.study.commands(trial, reserved)
+
+
+def check_commands(chosen: Chosen) -> None:
+    """Raise UsageError for a command that is no bash, if there is a bash to ask."""
+    bash, commands = shutil.which("bash"), commands_of(chosen, next(chosen.trials))
+    for stage in chosen.study.stages:
+        if bash and stage.name in commands:
+            read = [bash, "-n", "-c", commands[stage.name]]
+            done = subprocess.run(read, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
+            if done.returncode != 0:
+                told = re.sub(r"^.*?line \d+: ", "", done.stderr.partition("\n")[0])
+                where = f"{chosen.study.source.name}:{stage.line}: template.{stage.name}"
+                raise UsageError(f"{where}: bash cannot read it: {told}")
 
 
 def _check_swallowed_file(options: argparse.Namespace) -> None:

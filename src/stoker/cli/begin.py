@@ -1,0 +1,150 @@
+"""What `stoker run` does before anything runs: it plans, and looks at what is there already."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.agent.host import is_gone
+from stoker.cli.study_options import Chosen
+from stoker.core.errors import UsageError
+from stoker.store.records import TrialId
+from stoker.study import orders
+from stoker.study.fleet import Life
+from stoker.study.opened import Opened
+from stoker.study.place import Place, open_place
+from stoker.study.ranges import DONE, State
+from stoker.study.work import Focus, add_plan, plan_body
+
+MOST = 20_000
+"""So many trials are looked at one by one; of more, only the study's counts are shown."""
+
+
+@dataclass
+class Begun:
+    """A study that is ready to run."""
+
+    chosen: Chosen
+    opened: Opened
+    iteration: int
+    wanted: list[TrialId] | None  # what this run asks for; None: everything, or too much to list
+    agent_words: list[str]
+    told: list[str] = field(default_factory=list)
+    is_left: bool = True
+
+
+def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
+    """Make the study, or go on with the one that is there."""
+    from stoker.cli.run import environment_of
+
+    place = _open(chosen.output)
+    body = plan_body(chosen.study, environment_of(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
+    iteration = add_plan(place.store, body)
+    _keep_copy(place, chosen)
+    opened = Opened(place, is_gone)
+    opened.refresh()
+    words = [chosen.output]
+    if chosen.slots:
+        words += ["-r", *chosen.slots]
+    begun = Begun(chosen, opened, iteration, _wanted(opened, iteration), words)
+    if len(opened.state.iterations) > 1:
+        words += ["--only", str(iteration)]
+    _reopen(begun, options.force)
+    _look_around(begun)
+    return begun
+
+
+def _open(output: str) -> Place:
+    place = open_place(output)
+    if place.output is not None:
+        try:
+            place.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the output directory {output}: {error.strerror}") from None
+    return place
+
+
+def _keep_copy(place: Place, chosen: Chosen) -> None:
+    """The study file as it was run, for people."""
+    if place.output is not None:
+        name = Path(chosen.study.source.name).name
+        try:
+            (place.output / name).write_text(chosen.study.source.text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write into {place.output}: {error.strerror}") from None
+
+
+def _wanted(opened: Opened, iteration: int) -> list[TrialId] | None:
+    focus = Focus(opened.work, iteration)
+    if len(opened.state.iterations) == 1 or focus.size > MOST:
+        return None
+    return [trial for number in range(1, focus.size + 1) for trial in focus.owners(number)]
+
+
+def _reopen(begun: Begun, force: bool) -> None:
+    """A study that was stopped goes on; what failed is tried again, and with --force all of it."""
+    state = begun.opened.state
+    if state.is_stopped:
+        orders.resume_study(state)
+        begun.told.append("the study was stopped; it goes on")
+    again = DONE if force else {State.FAILED, State.STOPPED}
+    wanted = None if begun.wanted is None else set(begun.wanted)
+    trials = [now.trial for now in state.trials(*again) if wanted is None or now.trial in wanted]
+    if trials:
+        orders.open_rounds(state, trials, fresh=force)
+        count = f"{len(trials):,} trial{'s' * (len(trials) > 1)}"
+        begun.told.append(
+            f"{count} run again" if force else f"{count} that failed or were stopped: tried again"
+        )
+        begun.opened.refresh()
+
+
+def _look_around(begun: Begun) -> None:
+    """Say what is there already."""
+    state = begun.opened.state
+    counts = counts_of(begun)
+    if counts[State.FINISHED]:
+        begun.told.append(f"{counts[State.FINISHED]:,} of {counts['total']:,} trials are finished already")
+    others = [agent for agent in state.agents() if agent.life is Life.ALIVE]
+    if others:
+        running = sum(len(agent.claims) for agent in others)
+        many = f"{len(others)} other agents are" if len(others) > 1 else "another agent is"
+        begun.told.append(f"{many} at work on this study, with {running} trials running")
+    lost = counts[State.LOST]
+    if lost:
+        begun.told.append(f"{lost:,} were interrupted, and go on")
+    if counts["left"] == 0:
+        begun.is_left = False
+        begun.told.append("nothing is left to do (-f runs finished trials again)")
+
+
+def counts_of(begun: Begun) -> dict[State | str, int]:
+    """How many of the wanted trials are where; `total` and `left` besides."""
+    counts: dict[State | str, int] = dict.fromkeys(State, 0)
+    if begun.wanted is None:
+        known = begun.opened.state.counts()
+        counts.update(
+            {
+                State.FINISHED: known.finished,
+                State.FAILED: known.failed,
+                State.STOPPED: known.stopped,
+                State.RUNNING: known.running,
+                State.LOST: known.lost,
+                "total": known.total,
+            }
+        )
+    else:
+        for state in _states(begun):
+            counts[state] += 1
+        counts["total"] = len(begun.wanted)
+    counts["left"] = max(0, counts["total"] - sum(counts[state] for state in DONE))
+    return counts
+
+
+def _states(begun: Begun) -> Iterator[State]:
+    for trial in begun.wanted or ():
+        now = begun.opened.state.trial(trial)
+        yield now.state if now is not None else State.WAITING

@@ -1,0 +1,139 @@
+"""Run a study on this machine: all its trials, on all its slots, until nothing is left.
+
+What is finished is skipped, what failed is tried again, and what was interrupted goes on. Several people
+may run the same study at once, on the same output: each trial runs once. Ctrl-C stops gracefully and
+gives back what runs; a second one ends everything at once.
+
+In a terminal it shows a live display (p pauses claiming, d shows more, q quits); in a pipe, plain lines.
+Exits with 0 if all trials finished, 1 if some failed, 2 for bad input, 130 if interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from stoker.cli.study_options import (
+    DEFAULT_OUTPUT,
+    Chosen,
+    add_study_options,
+    check_commands,
+    choose,
+    commands_of,
+)
+from stoker.core.errors import UsageError
+from stoker.spec.problems import printable
+
+USAGE = "[FILE]"
+EXAMPLES = """\
+  stoker run                            params.yaml, into output/
+  stoker run norms.yaml -t rates        only the sweep titled rates
+  stoker run -c test                    only the stage test, in the same directories
+  stoker run -r 0 1                     on GPUs 0 and 1
+  stoker run --dry-run                  print every command, run nothing
+  stoker run --detach                   go on after logout; `stoker status` follows
+"""
+
+ENGINES = ("local",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `stoker run`."""
+    add_study_options(parser)
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="run finished trials again, from their first stage"
+    )
+    parser.add_argument(
+        "-d",
+        "--debug",
+        action="store_true",
+        help="run the first trial alone, here, its output on the terminal; nothing is recorded",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the exact commands, and run nothing")
+    parser.add_argument(
+        "--no-subdir",
+        action="store_true",
+        help="no directory for each trial: all logs side by side, with the trial's name at the end",
+    )
+    parser.add_argument("--on", metavar="ENGINE", default="local", help="where to run (default: local)")
+    parser.add_argument("--detach", action="store_true", help="start in the background, and return")
+    parser.add_argument("--plain", action="store_true", help="plain lines, also in a terminal")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, start an agent, and watch it."""
+    chosen = choose(options)
+    check_commands(chosen)
+    if options.on not in ENGINES:
+        raise UsageError(f"--on {options.on}: this version runs on this machine only (--on local)")
+    if options.dry_run:
+        return _print_commands(chosen)
+    if options.debug:
+        from stoker.cli.debug import run_first
+
+        return run_first(chosen)
+
+    from stoker.cli.begin import begin
+
+    begun = begin(chosen, options)
+    for line in begun.told:
+        sys.stderr.write(f"{printable(line)}\n")
+    sys.stderr.flush()
+    if not begun.is_left:
+        return 0
+    if options.detach:
+        return _detach(begun.agent_words, chosen)
+
+    from stoker.cli.watch import watch
+
+    return watch(begun, plain=options.plain)
+
+
+def _print_commands(chosen: Chosen) -> int:
+    """Every command, so that `stoker run --dry-run | bash` does the same, one after the other."""
+    for trial in chosen.trials:
+        if trial.same_as is None:
+            sys.stdout.write(f"# {trial.number} {printable(f'{chosen.output}/{trial.name}')}\n")
+            for command in commands_of(chosen, trial).values():
+                sys.stdout.write(f"{command}\n")
+    return 0
+
+
+def _detach(words: list[str], chosen: Chosen) -> int:
+    from stoker.engines.local import start_detached
+
+    log = Path(chosen.output) / ".stoker" / f"agent.{time.strftime('%Y%m%d.%H%M%S')}.log"
+    if "://" in chosen.output:
+        log = Path(f"stoker-agent.{time.strftime('%Y%m%d.%H%M%S')}.log")
+    pid = start_detached(words, log)
+    which = "" if chosen.output == DEFAULT_OUTPUT else f" -o {shlex.quote(chosen.output)}"
+    commands = {
+        f"stoker status{which}": "how far it is; --watch follows",
+        f"stoker logs{which} TRIAL -f": "what a trial says",
+        f"stoker stop{which}": "end it; `stoker run` goes on later",
+    }
+    width = max(map(len, commands))
+    sys.stdout.write(f"running in the background, process {pid}\n")
+    sys.stdout.writelines(f"  {command:<{width}}   {told}\n" for command, told in commands.items())
+    return 0
+
+
+def environment_of(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
+    """What a plan keeps of how it was asked for."""
+    asked: dict[str, Any] = {"directory": os.getcwd(), "output": chosen.output}  # noqa: PTH109
+    if options.title:
+        asked["titles"] = sorted(set(options.title))
+    if options.command:
+        asked["stages"] = sorted(set(options.command))
+    if options.sample is not None:
+        asked["sample"] = options.sample
+    if options.no_subdir:
+        asked["flat"] = True
+    if chosen.study.existing:
+        asked["exists"] = sorted(chosen.study.existing)
+    return asked

@@ -1,0 +1,162 @@
+"""Watching an agent of this machine: its events on the screen, wishes of the person back to it."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.agent.metrics import read_metrics
+from stoker.cli.begin import Begun, counts_of
+from stoker.cli.board import Counts, Peer, Screen, Wish
+from stoker.cli.lines import final_words, make_screen
+from stoker.engines.local import LocalAgent
+from stoker.store.interface import StoreError
+from stoker.store.records import Status
+from stoker.study.fleet import Life
+from stoker.study.ranges import State
+
+EVERY = 1.0
+"""Seconds between two looks at the store."""
+_WORDS = {Wish.PAUSE: "pause", Wish.RESUME: "resume", Wish.QUIT: "leave", Wish.KILL: "kill"}
+
+
+class Seen:
+    """What the store says, looked at now and then; see `board.State`."""
+
+    def __init__(self, begun: Begun) -> None:
+        self._begun = begun
+        self._looked = 0.0
+        self._took = 0.0
+        self._logs: dict[str, str] = {}
+        self._metrics: dict[str, tuple[float, str]] = {}
+        self.counts = self._counts()
+        self.others: Sequence[Peer] = ()
+
+    def look(self, now: float, at_once: bool = False) -> None:
+        """Look again, if it is time: a large study is looked at less often."""
+        if not at_once and now - self._looked < max(EVERY, 20 * self._took):
+            return
+        self._looked = now
+        began = time.monotonic()
+        try:
+            self._begun.opened.refresh()
+        except StoreError:
+            return  # the agent tells it
+        self.counts = self._counts()
+        self.others = [
+            Peer(agent.name, agent.host, len(agent.claims), agent.silence)
+            for agent in self._begun.opened.state.agents()
+            if agent.life is Life.ALIVE and agent.pid != self._pid
+        ]
+        self._took = time.monotonic() - began
+
+    _pid = 0
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Remember which log belongs to a trial, and who our own agent is."""
+        if event.get("event") == "start":
+            self._logs[event["trial"]] = event["log"]
+        elif event.get("event") == "slots":
+            self._pid = int(event.get("pid", 0))
+
+    def last_metric(self, trial: str) -> str:
+        """What the running trial's log said last, by the study's patterns."""
+        patterns = self._begun.chosen.study.settings.get("metrics")
+        if not isinstance(patterns, dict) or trial not in self._logs:
+            return ""
+        now, (looked, told) = time.monotonic(), self._metrics.get(trial, (0.0, ""))
+        if now - looked > 2.0:
+            found = read_metrics(self._logs[trial], patterns, most=64 * 1024)
+            told = "  ".join(f"{name} {value:.5g}" for name, value in found.items())
+            self._metrics[trial] = (now, told)
+        return told
+
+    def _counts(self) -> Counts:
+        known = counts_of(self._begun)
+        return Counts(
+            known["total"],
+            known[State.FINISHED],
+            known[State.FAILED],
+            known[State.STOPPED],
+            known[State.RUNNING],
+            max(0, known["left"] - known[State.RUNNING]),
+        )
+
+
+def watch(begun: Begun, plain: bool) -> int:
+    """Start an agent, show what it does, and return the exit code."""
+    seen = Seen(begun)
+    agent = LocalAgent(begun.agent_words)
+    wishes: list[Wish] = []
+
+    def ask(wish: Wish) -> None:
+        wishes.append(wish)
+        agent.tell(_WORDS[wish])
+
+    name, where = begun.chosen.study.name, begun.chosen.output
+    screen = make_screen(name, where, seen.counts.total, plain, ask)
+    try:
+        _follow(agent, screen, seen)
+        code = agent.wait()
+        seen.look(time.time(), at_once=True)
+        screen.tick(seen, time.time())
+    finally:
+        screen.close()
+    _say_farewell(begun, screen)
+    if Wish.QUIT in wishes or Wish.KILL in wishes:
+        return 130
+    if code != 0:
+        return code if code > 0 else 1
+    return 1 if seen.counts.failed or seen.counts.stopped or seen.counts.left else 0
+
+
+def _follow(agent: LocalAgent, screen: Screen, seen: Seen) -> None:
+    while True:
+        ours = agent.fileno()
+        ready, _, _ = select.select([ours, *screen.descriptors()], [], [], 0.1)
+        if any(descriptor != ours for descriptor in ready):
+            screen.ready()
+        if ours in ready:
+            try:
+                for event in agent.events():
+                    seen.note(event)
+                    screen.feed(event)
+            except EOFError:
+                return
+        now = time.time()
+        seen.look(now)
+        screen.tick(seen, now)
+
+
+def _say_farewell(begun: Begun, screen: Screen) -> None:
+    from stoker.cli.display import console as make_console
+
+    console = make_console()
+    if sys.stdout.isatty():
+        console.print()
+    for line in final_words(screen.board, console.width, best_lines(begun)):
+        console.print(line)
+    sys.stdout.flush()
+
+
+def best_lines(begun: Begun, most: int = 3) -> list[str]:
+    """The best trials by the study's objective, a line each."""
+    objective = begun.chosen.study.settings.get("objective")
+    if not isinstance(objective, dict):
+        return []
+    metric, goal = str(objective["metric"]), objective["goal"]
+    found = []
+    for result in begun.opened.state.results():
+        metrics = result.body.get("metrics")
+        value = metrics.get(metric) if isinstance(metrics, dict) else None
+        if isinstance(value, (int, float)) and result.body.get("status") == Status.FINISHED.value:
+            found.append((float(value), result.trial))
+    found.sort(reverse=goal == "max")
+    width = max((len(f"{value:.6g}") for value, _ in found[:most]), default=0)
+    return [
+        f"{metric} {f'{value:.6g}':<{width}}  {begun.opened.trial(trial).name}"
+        for value, trial in found[:most]
+    ]

@@ -5,8 +5,9 @@ READY := .venv/.ready
 
 .PHONY: demo test lint format docs bench soak clean
 
-demo: $(READY)  ## a small study, from nothing to its plan
-	@sh scripts/demo.sh $(BIN)/stoker
+demo: .venv/.demo  ## a small, real study, in .demo
+	@rm -rf .demo
+	@$(BIN)/stoker demo .demo
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest -n auto -m "not timing"
@@ -32,6 +33,9 @@ bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .
 	$(BIN)/python benchmarks/spawn.py
 	$(BIN)/python benchmarks/trials.py /dev/shm
 	$(BIN)/python benchmarks/trials.py .
+	$(BIN)/python benchmarks/turnaround.py
+	$(BIN)/python benchmarks/large.py
+	$(BIN)/python benchmarks/peers.py --install
 
 soak: $(READY)  ## the property tests, the simulation and the kills, many more of each
 	STOKER_TEST_EXAMPLES=5000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
@@ -41,9 +45,17 @@ soak: $(READY)  ## the property tests, the simulation and the kills, many more o
 clean:
 	rm -rf .venv .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
-$(READY): pyproject.toml
+$(READY): .venv/.made pyproject.toml
+	@echo "installing into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
+	@touch $@
+
+.venv/.demo: .venv/.made pyproject.toml  # whoever only looks need not wait for the tools of development
+	@echo "installing into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+.venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Stoker needs Python 3.10 or newer: make PYTHON=python3.12 …" >&2; exit 2; }
 	@$(PYTHON) -m venv .venv || { echo "The venv module is missing; on Debian: apt-get install python3-venv" >&2; exit 2; }
-	@echo "installing into .venv …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

@@ -1,13 +1,17 @@
-"""Draw the pictures of the README from what the commands really print."""
+"""Draw the pictures of the README from what the commands really show. Takes as long as the demo."""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
 from rich.console import Console
@@ -15,27 +19,61 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 STOKER = Path(sys.executable).parent / "stoker"
-WIDTH = 108
+WIDTH, HEIGHT = 108, 30
 
 
-def picture(name: str, study: str, *words: str) -> None:
-    """Run `stoker WORDS` beside a study file and save what it shows as an SVG."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place, "params.yaml").write_text(study, encoding="utf-8")
-        env = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
-        shown = subprocess.run(
-            [str(STOKER), *words], cwd=place, env=env, capture_output=True, text=True, check=False
-        )
+def draw(name: str, command: str, shown: str) -> None:
+    """Save what a command shows, colours and all, as an SVG."""
     console = Console(record=True, width=WIDTH, file=io.StringIO())
-    console.print(Text(f"$ stoker {' '.join(words)}", "bold"))
-    console.print(Text.from_ansi(shown.stdout + shown.stderr))
+    console.print(Text(f"$ {command}", "bold"))
+    console.print(Text.from_ansi(shown))
     svg = console.export_svg(title="stoker", unique_id="stoker")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     (ROOT / "docs/images" / name).write_text(svg, encoding="utf-8")
+
+
+def check(study: str) -> str:
+    """What `stoker check` shows of a study file."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "params.yaml").write_text(study, encoding="utf-8")
+        env = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+        done = subprocess.run(
+            [STOKER, "check"], cwd=place, env=env, capture_output=True, text=True, check=True
+        )
+    return done.stdout
+
+
+def demo() -> str:
+    """All that `stoker demo` writes to a terminal of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        child, terminal = pty.fork()
+        if child == 0:
+            os.chdir(place)
+            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+            os.execv(STOKER, [str(STOKER), "demo"])  # noqa: S606
+        shown = b"".join(iter(lambda: _read(terminal), b""))
+        os.waitpid(child, 0)
+    return shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # how a terminal without writers ends
+        return b""
+
+
+def telling_frame(shown: str) -> str:
+    """Of all frames of the live display, the one that shows a failure and the most figures."""
+    frames = re.findall(r"\x1b\[\?2026h(.*?)\x1b\[\?2026l", shown, re.DOTALL)
+    best = max((frame for frame in frames if "✘" in frame), key=lambda frame: frame.count("val_accuracy"))
+    return re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\r", "", best)  # colours stay; moves of the cursor go
 
 
 if __name__ == "__main__":
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"```yaml\n(template:.*?)```", readme, re.DOTALL)
     assert found  # noqa: S101
-    picture("check.svg", found[1], "check")
+    draw("check.svg", "stoker check", check(found[1]))
+    draw("run.svg", "stoker run", telling_frame(demo()))

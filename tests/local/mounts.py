@@ -53,12 +53,11 @@ def _give_up(reason: str) -> None:
     pytest.skip(reason)
 
 
-def fill(path: Path) -> None:
+def fill(path: Path) -> bool:
     """Let a file grow until its disk is full."""
-    page = bytes(4096)
     with path.open("ab", buffering=0) as file:
         try:
             while True:
-                file.write(page)
+                file.write(bytes(4096))
         except OSError:
-            return
+            return True

@@ -1,8 +1,9 @@
-"""An agent that trouble is made for: `python troubled_agent.py PLACE OPTIONS`. It prints what it tells.
+"""An agent that trouble is made for: `python troubled_agent.py PLACE OPTIONS`. It prints what it tells,
+and reads what it is told.
 
-OPTIONS is JSON: `slots` (how many without a GPU; none are those of this machine), `lease`, `locks` (a directory
-for the locks of GPUs), and `cut`: the directory is shared with other machines, and cut off while that file
-is there. What is in the file says how: a store that `raises`, or one that `hangs`.
+OPTIONS is JSON: `slots`, how many without a GPU (else those that this machine has); `lease`; `locks`, a
+directory for the locks of GPUs; and `cut`: the output is on a network, and cut off while that file is there.
+What is in the file says how: the store `raises`, or `hangs`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ if __name__ == "__main__":
     guard = guardian.enter()  # before anything starts a thread
 
 from stoker.agent.keeper import Keeper
-from stoker.agent.local import run_agent
+from stoker.agent.local import Contact, run_agent
 from stoker.agent.locks import find_locks
+from stoker.agent.process import Control
 from stoker.agent.world import Settings
 from stoker.store.directory import DirectoryStore
 from stoker.store.interface import Entry, StoreError
@@ -82,5 +84,7 @@ if __name__ == "__main__":
     resource = ("",) * options["slots"] if "slots" in options else None
     locks = find_locks((Path(options["locks"]),)) if "locks" in options else None
     settings = Settings(lease=options.get("lease", 20.0), beat=0.5, back_off=0.1)
-    run_agent(place, Keeper(resource, place.url, locks=locks), settings, guard, _tell)
+    run_agent(
+        place, Keeper(resource, place.url, locks=locks), settings, guard, Contact(_tell, Control(0).start)
+    )
     _tell({"event": "memory", "peak": _peak()})

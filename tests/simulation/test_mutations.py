@@ -123,7 +123,7 @@ class RunsOnAlone(Agent):
 
 class Hasty(View):
     def complete_ranges(self) -> list[tuple[int, int]]:
-        return sorted(self._done.keys() - self.summarised)
+        return sorted(key for key in self._ranges.keys() - self.summarised if self.done_in(*key))
 
 
 class HastyKnowledge(Knowledge):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -19,6 +21,10 @@ from stoker.agent.world import Attempt, Outcome, Settings
 from stoker.store import records
 from stoker.store.interface import Entry, StoreError
 from stoker.store.records import Status, TrialId
+
+
+PAGE = 1000
+"""So many entries of a listing come with one request."""
 
 
 @dataclass
@@ -53,13 +59,20 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
 
 
-@dataclass
+@dataclass(slots=True)
 class Stored:
     data: bytes
-    version: int
+    entry: Entry
     time: float
     writer: object
     before: Stored | None = None  # what late listings still show
+
+    def as_of(self, horizon: float, reader: object) -> Stored | None:
+        """What a listing shows that is as late as this. Nobody's own writes are late."""
+        shown: Stored | None = self
+        while shown is not None and shown.time > horizon and shown.writer is not reader:
+            shown = shown.before
+        return shown
 
 
 class Machine:
@@ -75,6 +88,7 @@ class Machine:
         self.clock = simulation.random.uniform(-1e5, 1e5)  # its wall clock is wrong by so much
         self.running: dict[Attempt, Event[Outcome]] = {}
         self.activity: list[tuple[float, frozenset[TrialId]]] = []
+        self.requests: Counter[str] = Counter()  # as a bucket counts them: a page of a listing is one
         # what World asks for
         self.loop: Loop = simulation.loop
         self.random = Random(simulation.random.getrandbits(64))
@@ -178,18 +192,17 @@ class SimulatedStore:
 
     def _put(self, key: str, data: bytes) -> None:
         simulation, old = self._machine.simulation, self._shared.get(key)
-        simulation.versions += 1
         now = simulation.loop.now()
         if old is not None and not key.startswith("beats/"):
             simulation.overwritten.append(key)
-        simulation.add_key(key)
-        self._shared[key] = Stored(data, simulation.versions, now, self._machine, old)
+        simulation.put(key, data, self._machine)
         while old is not None and old.time > now - self._faults.staleness:
             old = old.before
         if old is not None:
             old.before = None  # too old to be shown by any listing
 
     async def create(self, key: str, data: bytes) -> bool:
+        self._machine.requests["create"] += 1
         await self._travel(self._faults.before)
         created = key not in self._shared
         if created:
@@ -198,25 +211,25 @@ class SimulatedStore:
         return created and self._machine.random.random() >= self._faults.retried
 
     async def read(self, key: str) -> bytes | None:
+        self._machine.requests["read"] += 1
         await self._travel(self._faults.before)
         found = self._shared.get(key)
         return found.data if found else None
 
     async def write(self, key: str, data: bytes) -> None:
+        self._machine.requests["write"] += 1
         await self._travel(self._faults.before)
         self._put(key, data)
         await self._travel(self._faults.after)
 
     async def list(self, prefix: str, after: str = "") -> Sequence[Entry]:
         await self._travel(self._faults.before)
-        horizon = self._machine.loop.now() - self._machine.random.uniform(0, self._faults.staleness)
-        entries = []
-        for key in self._machine.simulation.keys_with(prefix, after):
-            shown: Stored | None = self._shared[key]
-            while shown is not None and shown.time > horizon and shown.writer is not self._machine:
-                shown = shown.before
-            if shown is not None:
-                entries.append(Entry(key, str(shown.version)))
+        machine = self._machine
+        horizon = machine.loop.now() - machine.random.uniform(0, self._faults.staleness)
+        stored = map(self._shared.__getitem__, machine.simulation.keys_with(prefix, after))
+        shown = [found if found.time <= horizon else found.as_of(horizon, machine) for found in stored]
+        entries = [found.entry for found in shown if found is not None]
+        machine.requests["list"] += 1 + len(entries) // PAGE
         return entries
 
 
@@ -296,6 +309,7 @@ class Simulation:
         self.versions = 0
         self.work = SimulatedWork(scenario.stages, scenario.retries)
         self.machines: list[Machine] = []
+        self.at_work: set[Machine] = set()  # neither dead nor gone
         self.starts: list[Start] = []
         self.story: list[str] = []
         self.sizes: dict[int, int] = {}
@@ -314,17 +328,22 @@ class Simulation:
             bisect_left(self._keys, max(prefix, after)) : bisect_left(self._keys, prefix + "\x7f")
         ]
 
-    def add_key(self, key: str) -> None:
+    def put(self, key: str, data: bytes, writer: object) -> None:
+        self.versions += 1
         if key not in self.objects:
             insort(self._keys, key)
+        entry, before = Entry(key, str(self.versions)), self.objects.get(key)
+        self.objects[key] = Stored(data, entry, self.loop.time, writer, before)
 
     def run(self) -> list[str]:
         """Play it, and return what promises were broken."""
-        usual, records.RANGE = records.RANGE, self.scenario.range
+        usual = records.RANGE, records.parse_key
+        records.RANGE = self.scenario.range
+        records.parse_key = cache(records.parse_key)  # a thousand machines read the same keys
         try:
             return self._run()
         finally:
-            records.RANGE = usual
+            records.RANGE, records.parse_key = usual
 
     def _run(self) -> list[str]:
         self.add_iteration(self.scenario.trials)
@@ -339,11 +358,12 @@ class Simulation:
         return violations(self)
 
     def _is_over(self) -> bool:
-        return self._calm.done and all(machine.dead or machine.task.ended.done for machine in self.machines)
+        return self._calm.done and not self.at_work
 
     def start_machine(self) -> Machine:
         machine = Machine(self, f"m{len(self.machines) + 1}")
         self.machines.append(machine)
+        self.at_work.add(machine)
         self.tell(machine, "joins")
         machine.task = self.loop.spawn(_live(machine), group=machine)
         return machine
@@ -351,16 +371,11 @@ class Simulation:
     def add_iteration(self, size: int) -> None:
         iteration = len(self.sizes) + 1
         self.sizes[iteration] = size
-        self._write(records.plan_key(iteration), {"size": size})
-
-    def _write(self, key: str, body: dict[str, Any]) -> None:
-        self.versions += 1
-        self.add_key(key)
-        self.objects[key] = Stored(records.encode(body), self.versions, self.loop.time, None)
+        self.put(records.plan_key(iteration), records.encode({"size": size}), None)
 
     def order(self, body: dict[str, Any]) -> None:
         self._orders += 1
-        self._write(records.order_key(self._orders), body)
+        self.put(records.order_key(self._orders), records.encode(body), None)
 
     # What goes wrong
 
@@ -369,7 +384,7 @@ class Simulation:
         rate = self.scenario.faults.events * self.scenario.machines / 3600
         while rate and self.loop.time < end:
             await self.loop.sleep(random.expovariate(rate))
-            alive = [machine for machine in self.machines if not machine.dead and not machine.task.ended.done]
+            alive = [machine for machine in self.machines if machine in self.at_work]
             if alive:
                 kind, machine = random.choice(self.scenario.faults.kinds), random.choice(alive)
                 trouble = TROUBLES[kind]
@@ -391,12 +406,14 @@ class Simulation:
 
 async def _live(machine: Machine) -> None:
     await machine.agent.main()
+    machine.simulation.at_work.discard(machine)
     machine.simulation.tell(machine, "leaves")
 
 
 async def _kill(simulation: Simulation, machine: Machine) -> None:
     simulation.tell(machine, "is killed")
     machine.dead = True
+    simulation.at_work.discard(machine)
     machine.note_activity()
     await simulation.loop.sleep(simulation.random.uniform(1, 200))
     simulation.start_machine()

@@ -27,12 +27,19 @@ class Carrier:
     async def bring(
         self, attempt: Attempt, directory: Path, oldest_round: int, select: Select, every: float
     ) -> None:
-        """Make the directory what earlier attempts left, and save it now and then from here on."""
+        """Make the directory what earlier attempts left, and save it now and then from here on.
+
+        A disk of ours that is full is told as a store that is away, and so waited for: one such machine
+        would otherwise fail all trials of a study.
+        """
         base = None
-        directory.mkdir(parents=True, exist_ok=True)
-        if attempt.number > 1 or attempt.round > oldest_round:
-            restore = lambda: files.restore(self._store, attempt, directory, oldest_round)  # noqa: E731
-            base = await self._threads.do(restore).wait()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if attempt.number > 1 or attempt.round > oldest_round:
+                restore = lambda: files.restore(self._store, attempt, directory, oldest_round)  # noqa: E731
+                base = await self._threads.do(restore).wait()
+        except OSError as error:
+            raise StoreError(f"cannot write to {directory}: {error.strerror}") from error
         self._mirrors[attempt] = Mirror(self._store, attempt, directory, select, base), directory
         self._loop.spawn(self._keep_saving(attempt, every))
 

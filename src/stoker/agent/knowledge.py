@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, filterfalse, islice
 from typing import Any
 
 from stoker.agent.ledger import Ledger
-from stoker.agent.view import Decision, View, Watch, candidates, pick
+from stoker.agent.view import Decision, View, Watch, judge
 from stoker.agent.world import Attempt, Settings, World
 from stoker.store import records
 from stoker.store.records import Mark, TrialId
+
+READS = 20
+"""So many claims, and so many beats, are read in a look at most. In a fleet of a thousand, each reading all of
+them would keep a bucket busier than the trials do; so others read the others, and the next look goes on."""
 
 
 class Knowledge:
@@ -78,13 +83,12 @@ class Knowledge:
 
     async def _see_trials(self) -> None:
         """From the first range with something to do, until one shows that nobody has come so far."""
-        ranges = {iteration: list(self.view.open_ranges(iteration)) for iteration in self.view.iterations}
-        for done in set(self._known) - {(i, place) for i, places in ranges.items() for place in places}:
-            del self._known[done]
-        for iteration, places in ranges.items():
-            for place in places:
+        for iteration in self.view.iterations:
+            for place in self.view.open_ranges(iteration):
                 if not await self._see_range(iteration, place):
                     break
+        for over in [key for key in self._known if self.view.is_over(*key)]:
+            del self._known[over]
 
     async def _see_range(self, iteration: int, place: int) -> bool:
         prefix, first = records.range_prefix(iteration, place), self.view.first_open(iteration, place)
@@ -95,22 +99,22 @@ class Knowledge:
             mark = records.parse_key(key)
             if mark is not None:
                 self.note(mark)
-        return bool(entries)
+        return self.view.is_begun(iteration, place)
 
     async def _see_beats(self) -> None:
         """One listing tells who is silent; only beats of agents that hold something we want are read."""
         entries = await self._store.list("beats/")
-        now, holders = self._world.loop.now(), set(self._holders.values()) - {self._name}
-        shown = {entry.key.partition("/")[2]: entry.version for entry in entries}
+        holders = set(self._holders.values()) - {self._name}
+        shown = {entry.key.removeprefix("beats/"): entry.version for entry in entries}
         shown.pop(self._name, None)
-        for agent in {**shown, **dict.fromkeys(holders)}:
-            self.watch.observe(agent, shown.get(agent, ""), now)
-        for agent in sorted(holders.intersection(shown)):
-            if self._heard.get(agent) != shown[agent]:
-                body = await self._ledger.read(records.beat_key(agent))
-                if body is not None:
-                    self._heard[agent] = shown[agent]
-                    self.hear(agent, body)
+        self.watch.observe({**dict.fromkeys(holders, ""), **shown}, self._world.loop.now())
+        news = [agent for agent in holders if shown.get(agent) not in (None, self._heard.get(agent))]
+        for agent in self._some(news):
+            body = await self._ledger.read(records.beat_key(agent))
+            if body is not None:
+                self._heard[agent] = shown[agent]
+                self.hear(agent, body)
+        self.watch.follow(self._holders)
 
     def hear(self, agent: str, body: Mapping[str, Any]) -> None:
         """A beat tells what its agent stands by; of an agent of this host we know more."""
@@ -120,16 +124,16 @@ class Knowledge:
 
     async def _learn_holders(self) -> None:
         """Read whose the claims without an end are, and forget those that are over."""
-        wanted = set()
-        for trial, state in self.view.touched():
-            known = state.rounds.get(state.current)
-            last = max(known.attempts, default=0) if known else 0
-            if known and last and known.attempts[last] is None:
-                wanted.add(records.claim_key(trial, state.current, last))
-        self._holders = {claim: agent for claim, agent in self._holders.items() if claim in wanted}
-        for claim in sorted(wanted - self._holders.keys()):
+        for claim in self._holders.keys() - self.view.claims.keys():
+            del self._holders[claim]
+        for claim in self._some(self.view.claims.keys() - self._holders.keys()):
             body = await self._ledger.read(claim)
             self._holders[claim] = str((body or {}).get("agent", ""))
+
+    def _some(self, keys: Collection[str]) -> list[str]:
+        """As many of them as may be read in a look. At random, so that a fleet reads all of them."""
+        found = sorted(keys)
+        return found if len(found) <= READS else self._world.random.sample(found, READS)
 
     async def look_for_successors(self) -> None:
         """Ask by key whether somebody took over what we hold: a listing may be late."""
@@ -161,7 +165,7 @@ class Knowledge:
 
     def is_left(self) -> bool:
         """Whether there is a trial that is not done, running ones included."""
-        return next(self.view.unfinished(), None) is not None
+        return self.view.is_left()
 
     def failures(self, attempt: Attempt) -> int:
         """How many attempts at the round failed so far."""
@@ -179,21 +183,15 @@ class Knowledge:
             if superseded or self.is_stopped(trial) or self.is_study_stopped:
                 yield attempt
 
-    def _is_held(self, trial: TrialId, round_: int, attempt: int) -> bool:
-        claim = records.claim_key(trial, round_, attempt)
-        holder = self._holders.get(claim)
-        if holder is None:
-            return True  # not known yet: `_learn_holders` will tell
-        if holder == self._name:
-            own = self.own.get(trial)
-            return own is not None and own.claim == claim
-        return self.watch.is_alive(holder) and self.watch.stands_by(holder, claim)
-
     # Choosing
 
     def choose(self, slots: int) -> tuple[TrialId, Decision] | None:
         """A trial to do something about now, at random within a window that grows with the fleet."""
-        return pick(self._free(self._window(slots)), self._world.random)
+        free = self._free(self._window(slots))
+        if not free:
+            return None
+        trial = free[self._world.random.randrange(len(free))]  # lest a fleet runs after the same one
+        return trial, judge(self.view.state(trial), self._world.work.retries(trial))
 
     def is_plenty(self, slots: int) -> bool:
         """Whether there is more to do than the whole fleet can begin at once."""
@@ -204,8 +202,18 @@ class Knowledge:
         fleet = self.watch.alive()
         return 1 if fleet == 0 else 2 * (fleet + 1) * slots
 
-    def _free(self, window: int) -> list[tuple[TrialId, Decision]]:
-        return candidates(self.view, self._world.work.retries, self._is_held, window, self._is_passed)
+    def _free(self, window: int) -> list[TrialId]:
+        """The first trials that nobody holds, as many as the window has: first those that somebody held."""
+        again = sorted(filter(self.view.is_wanted, {*self.view.loose, *self._lost()}))
+        return list(islice(filterfalse(self._is_passed, chain(again, self.view.fresh())), window))
+
+    def _lost(self) -> Iterator[TrialId]:
+        """Trials whose last attempt has no end, and an agent that is dead or does not stand by it."""
+        free, own = self.watch.disowned, {attempt.claim for attempt in self.own.values()}
+        for claim, agent in self._holders.items():
+            is_free = agent in self.watch.dead or claim in free or (agent == self._name and claim not in own)
+            if is_free and claim in self.view.claims:
+                yield self.view.claims[claim]
 
     def _is_passed(self, trial: TrialId) -> bool:
         if trial in self.own or self.not_before.get(trial, 0.0) > self._world.loop.now():

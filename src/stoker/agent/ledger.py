@@ -29,14 +29,15 @@ class Ledger:
         data = records.encode({**body, "nonce": nonce})
 
         async def settle() -> bool:
+            why = f"{key} is neither written nor there"
             try:
                 if await self.store.create(key, data):
                     return True
-            except StoreError:
-                pass  # it may have landed all the same
+            except StoreError as error:  # it may have landed all the same
+                why = str(error)
             found = await self.store.read(key)
             if found is None:
-                raise StoreError(f"{key} is neither written nor there")
+                raise StoreError(why)
             return (records.decode(found) or {}).get("nonce") == nonce
 
         return await self.insist(settle)

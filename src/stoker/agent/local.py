@@ -27,10 +27,11 @@ from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Wh
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
 from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
+from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.store.records import Status, TrialId
-from stoker.study.place import Place
+from stoker.study.place import RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
 
 Tell = Callable[[dict[str, Any]], None]
@@ -48,6 +49,8 @@ class Contact:
     listen: Listen = lambda obey: None
 
 
+PATIENCE = 3.0
+"""Seconds that an agent which is to end at once has for its last records: the store may be away."""
 _STORE_THREADS = 16
 _FILE_THREADS = 8
 
@@ -85,7 +88,8 @@ class LocalWorld:
         self._logs: dict[Attempt, str] = {}  # of the stage that ended last
         self._is_away = False
         self._words: deque[str] = deque()
-        self._environments: dict[tuple[int, int], Mapping[str, str]] = {}
+        self._too_late: Event[None] = Event(self.loop)
+        self._environments: dict[tuple[int, Planned], Mapping[str, str]] = {}
 
     # What an agent asks for
 
@@ -135,7 +139,7 @@ class LocalWorld:
     async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
         """With a remote store, get the trial's files; else they are where they were."""
         if self._carrier is not None:
-            asked = self.study.planned(attempt.trial.iteration).study.settings.get("files")
+            asked = self.study.newest(attempt.trial).study.settings.get("files")
             settings = asked if isinstance(asked, dict) else {}
             select = Select(tuple(settings.get("include", ())), tuple(settings.get("exclude", ())))
             directory, every = Path(self._directory(attempt.trial)), float(settings.get("every", 60.0))
@@ -149,13 +153,13 @@ class LocalWorld:
 
     def _note_metrics(self, attempt: Attempt) -> None:
         """Metrics that the study file reads from logs; what a later stage says goes before."""
-        log, patterns = self._logs.pop(attempt, ""), self._patterns(attempt.trial.iteration)
+        log, patterns = self._logs.pop(attempt, ""), self._patterns(attempt.trial)
         if log and patterns:
             notes = self._notes.setdefault(attempt, {})
             notes["metrics"] = {**notes.get("metrics", {}), **read_metrics(log, patterns)}
 
-    def _patterns(self, iteration: int) -> Mapping[str, str]:
-        found = self.study.planned(iteration).study.settings.get("metrics", {})
+    def _patterns(self, trial: TrialId) -> Mapping[str, str]:
+        found = self.study.newest(trial).study.settings.get("metrics", {})
         return found if isinstance(found, dict) else {}
 
     def forget(self, attempt: Attempt) -> None:
@@ -227,7 +231,7 @@ class LocalWorld:
 
     def _spec(self, attempt: Attempt, stage: str, slot: int) -> Spec:
         trial = self.study.trial(attempt.trial)
-        planned = self.study.planned(attempt.trial.iteration)
+        planned, newest = self.study.planned(attempt.trial.iteration), self.study.newest(attempt.trial, stage)
         assert trial is not None  # noqa: S101  (it was claimed, so it is to be run)
         directory = self._directory(attempt.trial)
         named = planned.output if planned.output is not None and self._carrier is None else str(self._output)
@@ -240,15 +244,14 @@ class LocalWorld:
             "_slot": self._keeper.slots[slot].devices,
             "_study": planned.study.name,
         }
-        commands = planned.study.commands(trial, reserved)
+        commands = newest.study.commands(trial, reserved)
         if attempt.trial not in self._states:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103  (paths are texts here: this runs for every trial)
             if not planned.is_flat:
                 write_param(directory, trial.params, about, commands)
-        timeout = next(known.timeout for known in planned.study.stages if known.name == stage)
+        timeout = next(known.timeout for known in newest.study.stages if known.name == stage)
         log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
-        environment = self._environment(slot, attempt.trial.iteration)
-        return Spec(commands[stage], log, environment, self._workplace(planned), timeout)
+        return Spec(commands[stage], log, self._environment(slot, newest), self._workplace(newest), timeout)
 
     def _directory(self, trial: TrialId) -> str:
         """Where the trial's files are, as this process reaches them."""
@@ -261,11 +264,11 @@ class LocalWorld:
             return None
         return Path(planned.directory)
 
-    def _environment(self, slot: int, iteration: int) -> Mapping[str, str]:
+    def _environment(self, slot: int, planned: Planned) -> Mapping[str, str]:
         """What a stage's environment has more than the agent's own."""
-        key = (slot, iteration)
+        key = (slot, planned)
         if key not in self._environments:
-            found = self.study.planned(iteration).study.settings.get("env", {})
+            found = planned.study.settings.get("env", {})
             asked = (
                 {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
             )
@@ -281,7 +284,7 @@ class LocalWorld:
         try:
             write_stat(self._directory(trial), states)
         except OSError as error:  # for people only: the records decide
-            self._complain(f"cannot write {error.filename}: {error.strerror}")
+            self._complain(f"cannot write {self._directory(trial)}/stat: {error.strerror}")
 
     def _complain(self, text: str) -> None:
         self._tell({"event": "note", "text": text})
@@ -296,7 +299,7 @@ class LocalWorld:
             signal.signal(number, self._hear_signal)
         self.loop.spawn(self._keep_sampling())
         life = self.loop.spawn(agent.main())
-        while not life.ended.done:
+        while not life.ended.done and not self._too_late.done:
             while self._words:
                 self._obey(self._words.popleft())
             if not self._processes.guarded:
@@ -322,6 +325,7 @@ class LocalWorld:
             for stage in list(self._over):
                 self._processes.kill(stage)
             self._agent.leave()
+            self._too_late = self.loop.at(self.loop.now() + PATIENCE)
 
     def _wait(self) -> None:
         due = self.loop.next_timer()
@@ -352,6 +356,8 @@ def run_agent(
 
     `only` is the iteration whose trials are wanted; all of them if it is None.
     """
+    for path in (place.output, place.output / RECORDS) if place.output else (scratch(place.url),):
+        _check_writable(path)
     with Processes(guard) as processes:
         name = f"{host()}-{os.getpid()}-{os.urandom(4).hex()}"
         world = LocalWorld(name, place, keeper, processes, contact.tell)
@@ -367,6 +373,13 @@ def scratch(url: str) -> Path:
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     place = os.environ.get("STOKER_SCRATCH") or Path(caches) / "stoker"
     return Path(place).absolute() / re.sub(r"\W+", "_", url)[-100:]
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse at once what would be refused for ever. A disk that is full or away may come back."""
+    there = next(above for above in (path, *path.absolute().parents) if os.path.exists(above))  # noqa: PTH110  (no right to look there is an answer)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StokerError(f"cannot write to {there}: not allowed, or the disk is read-only")
 
 
 def _outcome(ended: Ended, cancelled: bool) -> Outcome:

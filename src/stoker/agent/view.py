@@ -1,11 +1,15 @@
-"""What an agent knows of a study, and what follows from it. Data in, decisions out: no waiting, no store."""
+"""What an agent knows of a study, and what follows from it. Data in, decisions out: no waiting, no store.
+
+A fleet may have a thousand agents and a study millions of trials, and every agent looks at them every few
+seconds. So nothing here goes through all trials, nor through all that are under way, more than once a look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from random import Random
+from itertools import islice
 from typing import Protocol
 
 from stoker.store import records
@@ -15,7 +19,7 @@ LOST_IN_A_ROW = 3
 """A trial that takes its machine down so often, without finishing a stage meanwhile, has failed."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Round:
     """What is known of one round of a trial."""
 
@@ -23,12 +27,15 @@ class Round:
     stages: set[str] = field(default_factory=set)  # finished
     has_result: bool = False
 
+    @property
+    def last(self) -> int:
+        """The last attempt; 0 if there is none."""
+        return max(self.attempts, default=0)
+
 
 class Verdict(Enum):
-    """What can be done about a trial."""
+    """What can be done about a trial that nobody holds."""
 
-    DONE = "its round has a result"
-    BUSY = "an agent that lives has it"
     READY = "it can be claimed"
     HOPELESS = "it failed or was lost too often: its result can be committed"
 
@@ -43,15 +50,12 @@ class Decision:
     why: str = ""
 
 
-Held = Callable[[TrialId, int, int], bool]
-"""Whether the attempt without an end is still held: its agent lives and stands by it."""
-
-
-@dataclass
+@dataclass(slots=True)
 class TrialState:
     """All that is known of one trial. Trials that nobody touched have no state."""
 
     rounds: dict[int, Round] = field(default_factory=dict)
+    claim: str = ""  # the key of the last attempt's claim, while it has no end
 
     @property
     def current(self) -> int:
@@ -60,7 +64,9 @@ class TrialState:
 
     def add(self, mark: Mark) -> None:
         """Take note of a record. The same one may come again, in any order."""
-        known = self.rounds.setdefault(mark.round, Round())
+        known = self.rounds.get(mark.round)
+        if known is None:
+            known = self.rounds[mark.round] = Round()
         if mark.kind == "claim":
             known.attempts.setdefault(mark.attempt, None)
         elif mark.kind == "stage":
@@ -69,23 +75,25 @@ class TrialState:
             known.has_result = True
         elif mark.kind != "round":
             known.attempts[mark.attempt] = End(mark.kind)
+        self.claim = self._open_claim(mark.trial)
+
+    def _open_claim(self, trial: TrialId) -> str:
+        number = self.current
+        last = self.rounds[number].last
+        is_open = last > 0 and self.rounds[number].attempts[last] is None
+        return records.claim_key(trial, number, last) if is_open else ""
 
 
-def judge(trial: TrialId, state: TrialState, retries: int, held: Held) -> Decision:
-    """What can be done about a trial now."""
+def judge(state: TrialState, retries: int) -> Decision:
+    """What can be done about a trial that nobody holds, and whose round has no result."""
     number = state.current
     known = state.rounds.get(number, Round())
-    last = max(known.attempts, default=0)
-    if known.has_result:
-        return Decision(Verdict.DONE, number, last)
-    if last and known.attempts[last] is None and held(trial, number, last):
-        return Decision(Verdict.BUSY, number, last)
     failures = sum(end is End.FAILED for end in known.attempts.values())
     if failures > retries:
-        return Decision(Verdict.HOPELESS, number, last, "failed")
+        return Decision(Verdict.HOPELESS, number, known.last, "failed")
     if _lost_in_a_row(known) >= LOST_IN_A_ROW:
-        return Decision(Verdict.HOPELESS, number, last, "lost")
-    return Decision(Verdict.READY, number, last + 1)
+        return Decision(Verdict.HOPELESS, number, known.last, "lost")
+    return Decision(Verdict.READY, number, known.last + 1)
 
 
 def _lost_in_a_row(known: Round) -> int:
@@ -96,6 +104,53 @@ def _lost_in_a_row(known: Round) -> int:
             break
         count += 1
     return 0 if known.stages else count
+
+
+class _Range:
+    """The trials of one range: done, touched, skipped, or fresh."""
+
+    def __init__(self, first: int, size: int, skipped: Callable[[int], bool]) -> None:
+        self.first = first
+        self.done = bytearray(size)  # the last round that has a result, by place
+        self.touched: set[int] = set()  # numbers of trials that are not done and of which there are records
+        self._fresh = bytearray(b"\1" * size)  # nobody came yet, or it is skipped
+        self._skipped = skipped
+        self._asked = 0  # which of the trials before this place are skipped is known
+
+    def touch(self, number: int) -> None:
+        self.touched.add(number)
+        self._fresh[number - self.first] = 0
+
+    def finish(self, number: int, round_: int) -> None:
+        self.touched.discard(number)
+        self._fresh[number - self.first] = 0
+        self.done[number - self.first] = min(round_, 255)
+
+    def finish_all(self) -> None:
+        """All are done, in the first round at least, but for those that are touched."""
+        self.done[:] = bytes(round_ or 1 for round_ in self.done)
+        self._fresh = bytearray(len(self.done))
+
+    def fresh(self) -> Iterator[int]:
+        """Trials to which nobody came yet, in order."""
+        place = self._fresh.find(1)
+        while place >= 0:
+            if place >= self._asked:  # a plan takes its time to tell, so it is asked once
+                self._asked = place + 1
+                self._fresh[place] = not self._skipped(self.first + place)
+            if self._fresh[place]:
+                yield self.first + place
+            place = self._fresh.find(1, place + 1)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.touched and next(self.fresh(), None) is None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anybody came here."""
+        return bool(self.touched) or any(self.done)
 
 
 class Focus(Protocol):
@@ -110,85 +165,118 @@ class Focus(Protocol):
 class View:
     """The trials of all iterations, as far as this agent has seen them.
 
-    Done trials take a byte each, untouched ones nothing: the state of a million trials stays small.
+    Done trials take two bytes each, ranges that nobody came to nothing: the state of a million stays small.
     """
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._skipped: dict[int, Callable[[int], bool]] = {}
-        self._done: dict[tuple[int, int], bytearray] = {}  # (iteration, range) → the round done, by place
+        self._ranges: dict[tuple[int, int], _Range] = {}  # (iteration, range)
+        self._low: dict[int, int] = {}  # all ranges below are over, but for reopened ones
+        self._touched: set[tuple[int, int]] = set()  # ranges with trials that are touched
         self._states: dict[TrialId, TrialState] = {}
-        self._low: dict[int, int] = {}  # all trials below are done
+        self._early: list[Mark] = []  # an order may be ahead of its plan
+        self._complete: set[tuple[int, int]] = set()  # ranges that are over
+        self.claims: dict[str, TrialId] = {}  # last attempts without an end, by the keys of their claims
+        self.loose: set[TrialId] = set()  # touched trials without such an attempt
+        self.summarised: set[tuple[int, int]] = set()
         self.focus: Focus | None = None
         self._focus_low = 1  # all that the focus asks for below is done
-        self.summarised: set[tuple[int, int]] = set()  # (iteration, range)
+
+    # Taking note
 
     def add_iteration(self, iteration: int, size: int, skipped: Callable[[int], bool]) -> None:
         """Trials 1 to `size` of an iteration are to be run, but for those that `skipped` tells."""
-        if iteration not in self._sizes:
-            self._sizes[iteration] = size
-            self._skipped[iteration] = skipped
-            self._low[iteration] = 1
+        if iteration in self._sizes:
+            return
+        self._sizes[iteration], self._skipped[iteration], self._low[iteration] = size, skipped, 0
+        early, self._early = self._early, []
+        for mark in early:
+            self.add(mark)
 
     def add(self, mark: Mark) -> None:
-        """Take note of a record."""
-        done = self.done_round(mark.trial)
-        if mark.round <= done:
-            return
-        state = self._states.setdefault(mark.trial, TrialState())
-        state.add(mark)
-        known = state.rounds[state.current]
-        if known.has_result:
-            self._set_done(mark.trial, state.current)
-            del self._states[mark.trial]
+        """Take note of a record. What is about no trial of a plan is passed over."""
+        trial = mark.trial
+        if trial.iteration not in self._sizes:
+            self._early.append(mark)
+        elif 1 <= trial.number <= self._sizes[trial.iteration] and mark.round > self.done_round(trial):
+            state = self._states.get(trial) or TrialState()
+            self._forget(trial, state)
+            state.add(mark)
+            if state.rounds[state.current].has_result:
+                self._finish(trial, state.current)
+            else:
+                self._touch(trial, state)
+
+    def _touch(self, trial: TrialId, state: TrialState) -> None:
+        key = trial.iteration, range_of(trial.number)
+        self._range(*key).touch(trial.number)
+        self._touched.add(key)
+        self._complete.discard(key)
+        self._states[trial] = state
+        if state.claim:
+            self.claims[state.claim] = trial
+        else:
+            self.loose.add(trial)
+
+    def _finish(self, trial: TrialId, round_: int) -> None:
+        key = trial.iteration, range_of(trial.number)
+        range_ = self._range(*key)
+        range_.finish(trial.number, round_)
+        if not range_.touched:
+            self._touched.discard(key)
+        if range_.is_over:
+            self._complete.add(key)
+
+    def _forget(self, trial: TrialId, state: TrialState) -> None:
+        self._states.pop(trial, None)
+        self.claims.pop(state.claim, None)
+        self.loose.discard(trial)
 
     def add_summary(self, iteration: int, place: int) -> None:
         """All trials of a range have a result, in the first round at least."""
-        if (iteration, place) in self.summarised:
+        key = iteration, place
+        if key in self.summarised or iteration not in self._sizes:
             return
-        self.summarised.add((iteration, place))
-        places = self._done.setdefault((iteration, place), bytearray(records.RANGE))
-        places[:] = bytes(round_ or 1 for round_ in places)
-        for trial, state in self.touched():
-            if trial.iteration == iteration and range_of(trial.number) == place and state.current == 1:
-                del self._states[trial]
+        self.summarised.add(key)
+        range_ = self._range(*key)
+        for trial in [TrialId(iteration, number) for number in range_.touched]:
+            state = self._states[trial]
+            if state.current == 1:
+                self._forget(trial, state)
+                self._finish(trial, 1)
+        range_.finish_all()
 
-    def complete_ranges(self) -> list[tuple[int, int]]:
-        """Ranges without a summary in which every trial is done."""
-        reopened = {(trial.iteration, range_of(trial.number)) for trial in self._states}
-        candidates = self._done.keys() - self.summarised - reopened
-        return sorted(key for key in candidates if self._is_complete(*key))
+    # Telling
 
-    def done_in(self, iteration: int, place: int) -> list[TrialId]:
-        """Trials of a range that have a result."""
-        first, places = place * records.RANGE + 1, self._done.get((iteration, place), b"")
-        return [TrialId(iteration, first + index) for index, round_ in enumerate(places) if round_]
+    def _range(self, iteration: int, place: int) -> _Range:
+        found = self._ranges.get((iteration, place))
+        if found is None:
+            first, size = place * records.RANGE + 1, self.size_of_range(iteration, place)
+            found = self._ranges[iteration, place] = _Range(first, size, self._skipped[iteration])
+        return found
 
     def size_of_range(self, iteration: int, place: int) -> int:
         """How many trials a range has; the last one may have fewer than the others."""
-        return min(records.RANGE, self._sizes.get(iteration, 0) - place * records.RANGE)
+        return min(records.RANGE, self._sizes[iteration] - place * records.RANGE)
 
-    def _is_complete(self, iteration: int, place: int) -> bool:
-        first, places, skipped = (
-            place * records.RANGE + 1,
-            self._done[iteration, place],
-            self._skipped.get(iteration),
-        )
-        numbers = range(self.size_of_range(iteration, place))
-        return all(places[index] or (skipped and skipped(first + index)) for index in numbers)
+    def complete_ranges(self) -> list[tuple[int, int]]:
+        """Ranges without a summary in which every trial is done."""
+        return sorted(self._complete - self.summarised)
+
+    def done_in(self, iteration: int, place: int) -> list[TrialId]:
+        """Trials of a range that have a result."""
+        range_ = self._range(iteration, place)
+        return [TrialId(iteration, number) for number, round_ in enumerate(range_.done, range_.first) if round_]
 
     def state(self, trial: TrialId) -> TrialState:
         """What is known of a trial that is not done."""
         return self._states.get(trial) or TrialState()
 
-    def touched(self) -> list[tuple[TrialId, TrialState]]:
-        """Trials that are not done and of which there are records."""
-        return list(self._states.items())
-
     def done_round(self, trial: TrialId) -> int:
         """The last round of a trial that has a result; 0 if none has."""
-        places = self._done.get((trial.iteration, range_of(trial.number)))
-        return places[(trial.number - 1) % records.RANGE] if places else 0
+        found = self._ranges.get((trial.iteration, range_of(trial.number)))
+        return found.done[trial.number - found.first] if found else 0
 
     def is_done(self, trial: TrialId) -> bool:
         """Whether the current round has a result, or there is nothing to do."""
@@ -196,29 +284,25 @@ class View:
             return False
         return self.done_round(trial) > 0 or self._skipped[trial.iteration](trial.number)
 
-    def _set_done(self, trial: TrialId, round_: int) -> None:
-        places = self._done.setdefault((trial.iteration, range_of(trial.number)), bytearray(records.RANGE))
-        places[(trial.number - 1) % records.RANGE] = min(round_, 255)
+    def is_wanted(self, trial: TrialId) -> bool:
+        """Whether the trial is one that this agent is for."""
+        return self.focus is None or self.focus.covers(trial)
 
-    def unfinished(self) -> Iterator[TrialId]:
-        """Trials that are not done: reopened ones first, then in order."""
+    def is_left(self) -> bool:
+        """Whether there is a trial that is not done, running ones included."""
+        return any(map(self.is_wanted, self._states)) or any(True for _ in self.fresh())
+
+    def fresh(self) -> Iterator[TrialId]:
+        """Trials to which nobody came yet, in order."""
         if self.focus is not None:
-            yield from self._unfinished_of(self.focus)
+            yield from self._fresh_of(self.focus)
             return
         for iteration, size in self._sizes.items():
-            low = self._advance(iteration)
-            yield from sorted(
-                trial for trial in self._states if trial.iteration == iteration and trial.number < low
-            )
-            for number in range(low, size + 1):
-                trial = TrialId(iteration, number)
-                if not self.is_done(trial):
-                    yield trial
+            for place in range(self._advance(iteration), range_of(size) + 1):
+                for number in self._range(iteration, place).fresh():
+                    yield TrialId(iteration, number)
 
-    def _unfinished_of(self, focus: Focus) -> Iterator[TrialId]:
-        yield from (
-            trial for trial in sorted(self._states) if focus.covers(trial) and not self.is_done(trial)
-        )
+    def _fresh_of(self, focus: Focus) -> Iterator[TrialId]:
         while self._focus_low <= focus.size and all(map(self.is_done, focus.owners(self._focus_low))):
             self._focus_low += 1
         for number in range(self._focus_low, focus.size + 1):
@@ -226,22 +310,18 @@ class View:
                 if trial not in self._states and not self.is_done(trial):
                     yield trial
 
-    def _advance(self, iteration: int) -> int:
-        """Move the watermark over trials that are done. One that is reopened later stays below it."""
-        low, size = self._low[iteration], self._sizes[iteration]
-        while low <= size and self.is_done(TrialId(iteration, low)):
-            low += 1
-        self._low[iteration] = low
-        return low
-
     def first_open(self, iteration: int, place: int) -> int:
         """The first trial of a range that is not done; what is before it need not be looked at."""
-        reopened = (
-            trial.number
-            for trial in self._states
-            if trial.iteration == iteration and range_of(trial.number) == place
-        )
-        return min([max(self._low[iteration], place * records.RANGE + 1), *reopened])
+        range_ = self._range(iteration, place)
+        return min([*range_.touched, *islice(range_.fresh(), 1)], default=range_.first)
+
+    def is_over(self, iteration: int, place: int) -> bool:
+        """Whether every trial of a range is done."""
+        return self._range(iteration, place).is_over
+
+    def is_begun(self, iteration: int, place: int) -> bool:
+        """Whether anybody came to a range, as far as is known."""
+        return self._range(iteration, place).is_begun
 
     @property
     def iterations(self) -> list[int]:
@@ -250,39 +330,19 @@ class View:
 
     def open_ranges(self, iteration: int) -> Iterator[int]:
         """Ranges with trials that are not done, from the first on."""
-        size, low = self._sizes[iteration], self._advance(iteration)
-        reopened = {range_of(trial.number) for trial in self._states if trial.iteration == iteration}
-        yield from sorted(place for place in reopened if place < range_of(low))
-        yield from range(range_of(low), range_of(size) + 1) if low <= size else ()
+        low = self._advance(iteration)
+        yield from sorted(place for touched, place in self._touched if touched == iteration and place < low)
+        for place in range(low, range_of(self._sizes[iteration]) + 1):
+            if not self._range(iteration, place).is_over:
+                yield place
 
-
-def candidates(
-    view: View, retries: Callable[[TrialId], int], held: Held, most: int, passed: Callable[[TrialId], bool]
-) -> list[tuple[TrialId, Decision]]:
-    """The first trials about which something can be done, `most` at the most, but for those passed over."""
-    found = []
-    for trial in view.unfinished():
-        if passed(trial):
-            continue
-        decision = judge(trial, view.state(trial), retries(trial), held)
-        if decision.verdict in (Verdict.READY, Verdict.HOPELESS):
-            found.append((trial, decision))
-            if len(found) >= most:
-                break
-    return found
-
-
-def pick(found: list[tuple[TrialId, Decision]], random: Random) -> tuple[TrialId, Decision] | None:
-    """One of the candidates, at random, so that a fleet does not run after the same trial."""
-    return found[random.randrange(len(found))] if found else None
-
-
-@dataclass
-class _Seen:
-    version: str
-    looked: float  # when the beat was last looked at
-    silence: float = 0.0  # how long it was seen unchanged
-    silent: dict[str, int] = field(default_factory=dict)  # claim → beats in a row that do not mention it
+    def _advance(self, iteration: int) -> int:
+        """Move the watermark over ranges that are over. One that is reopened later stays below it."""
+        low, last = self._low[iteration], range_of(self._sizes[iteration])
+        while low <= last and self._range(iteration, low).is_over:
+            low += 1
+        self._low[iteration] = low
+        return low
 
 
 class Watch:
@@ -295,38 +355,49 @@ class Watch:
     def __init__(self, lease: float, longest_look: float) -> None:
         self._lease = lease
         self._longest = longest_look  # of the time between two looks, so much counts
-        self._seen: dict[str, _Seen] = {}
+        self._looked = 0.0  # when the beats were last looked at
+        self._clock = 0.0  # how long they were looked at, in all
+        self._versions: dict[str, str] = {}
+        self._changed: dict[str, float] = {}  # agent → when its beat was seen to change, by that clock
         self._gone: set[str] = set()
+        self._followed: dict[str, str] = {}  # claim → agent
+        self._silent: dict[str, dict[str, int]] = {}  # agent → claim → beats in a row that do not mention it
+        self.dead: set[str] = set()
+        self.disowned: set[str] = set()  # claims that two new beats in a row did not mention
 
-    def observe(self, agent: str, version: str, now: float) -> None:
-        """A listing shows this version of an agent's beat; an empty one if it shows none."""
-        known = self._seen.setdefault(agent, _Seen(version, now))
-        passed = min(now - known.looked, self._longest)
-        known.silence = known.silence + passed if known.version == version else 0.0
-        known.version, known.looked = version, now
+    def observe(self, shown: Mapping[str, str], now: float) -> None:
+        """A listing shows these versions of the agents' beats; an empty one where it shows none."""
+        self._clock += min(now - self._looked, self._longest)
+        self._looked = now
+        for agent, version in shown.items():
+            if self._versions.get(agent) != version:
+                self._versions[agent], self._changed[agent] = version, self._clock
+        latest = self._clock - self._lease
+        self.dead = {agent for agent, changed in self._changed.items() if changed <= latest} | self._gone
+
+    def follow(self, holders: Mapping[str, str]) -> None:
+        """From the next beat on, see whether agents stand by these claims; by no others."""
+        for claim in self._followed.keys() - holders.keys():
+            del self._silent[self._followed.pop(claim)][claim]
+            self.disowned.discard(claim)
+        for claim in holders.keys() - self._followed.keys():
+            self._followed[claim] = holders[claim]
+            self._silent.setdefault(holders[claim], {})[claim] = 0
 
     def hear(self, agent: str, mentions: frozenset[str], left: bool) -> None:
         """A new beat says which claims it stands by, and whether the agent left."""
-        known = self._seen[agent]
-        for claim in known.silent:
-            known.silent[claim] = 0 if claim in mentions else known.silent[claim] + 1
+        silent = self._silent.get(agent, {})
+        for claim in silent:
+            silent[claim] = 0 if claim in mentions else silent[claim] + 1
+            (self.disowned.add if silent[claim] >= 2 else self.disowned.discard)(claim)
         if left:
-            self._gone.add(agent)
+            self.bury(agent)
 
     def bury(self, agent: str) -> None:
         """The agent is known to be dead."""
         self._gone.add(agent)
-
-    def is_alive(self, agent: str) -> bool:
-        """Whether the agent may still be at work. One that was never looked for may."""
-        known = self._seen.get(agent)
-        return agent not in self._gone and (known is None or known.silence < self._lease)
-
-    def stands_by(self, agent: str, claim: str) -> bool:
-        """False once two new beats in a row did not mention the claim."""
-        known = self._seen.get(agent)
-        return known is None or known.silent.setdefault(claim, 0) < 2
+        self.dead.add(agent)
 
     def alive(self) -> int:
         """How many agents live."""
-        return sum(map(self.is_alive, self._seen))
+        return len(self._changed.keys() - self.dead)

@@ -9,10 +9,17 @@ from collections.abc import Sequence
 from stoker import __version__
 
 COMMANDS = {
+    "demo": "run a small, real study here, to see what Stoker does",
     "init": "write a commented study file to start from",
     "check": "show exactly what a study would run, or all that is wrong with it",
     "run": "run a study on this machine, and go on where it stopped",
     "agent": "let this machine join a study until nothing is left",
+    "status": "show how far a study is: what runs, what failed, what is best",
+    "logs": "show what a trial says, and follow it",
+    "stop": "stop trials, or a whole study; `stoker run` goes on later",
+    "retry": "ask again for trials that failed, or for any",
+    "pull": "fetch the files of trials from a bucket or a directory",
+    "rm": "remove the files of trials, or a whole study",
     "completion": "print the completion script of your shell",
 }
 

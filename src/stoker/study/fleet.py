@@ -37,6 +37,7 @@ class Agent:
     host: str
     pid: int
     claims: tuple[str, ...]  # keys of the claims that it stands by
+    slots: int = 0
 
 
 @dataclass
@@ -113,6 +114,7 @@ class Fleet:
                 host=str(known.body.get("host", "")),
                 pid=_whole(known.body.get("pid")),
                 claims=_running(known.body),
+                slots=_whole(known.body.get("slots")),
             )
             for name, known in sorted(self._seen.items())
         ]

@@ -370,6 +370,10 @@ class StudyState:
         ]
         return _history(marks)
 
+    def result(self, now: TrialNow) -> Mapping[str, Any]:
+        """What the trial's round came to, read now; empty if nobody has recorded it."""
+        return self._read(records.result_key(now.trial, now.round)) or {}
+
     def results(self) -> Iterator[Result]:
         """The results of all trials that have one in their current round, in order, read now."""
         for (iteration, place), known in sorted(self._ranges.items()):

@@ -75,7 +75,8 @@ class Focus:
     def _find_owners(self, number: int) -> tuple[TrialId, ...]:
         """The trials that run what a number of this iteration asks for."""
         found = self._work.trial(TrialId(self._iteration, number))
-        return () if found is None else self._work.same_as(found, self._iteration)
+        same = () if found is None else self._work.same_as(found, self._iteration)
+        return tuple(one for one in same if found and set(found.stages).intersection(self._work.stages(one)))
 
     def covers(self, trial: TrialId) -> bool:
         """Whether this iteration asks for a trial of any iteration."""
@@ -93,6 +94,7 @@ class StudyWork:
         self._iterations: list[Planned] = []
         self._by_body: dict[str, Planned] = {}
         self._asked = lru_cache(maxsize=8192)(self._find_asked)
+        self._newest = lru_cache(maxsize=8192)(self._find_newest)
 
     def add(self, body: Mapping[str, Any]) -> Planned:
         """The next iteration; one that was added before stays what it is."""
@@ -125,11 +127,27 @@ class StudyWork:
 
     def retries(self, trial: TrialId) -> int:
         """How often a trial may fail and be tried again."""
-        return self.planned(trial.iteration).retries
+        return self.newest(trial).retries
 
     def needs_slot(self, trial: TrialId, stage: str) -> bool:
         """Whether a stage holds its slot while it runs."""
-        return stage not in self.planned(trial.iteration).without_slot
+        return stage not in self.newest(trial, stage).without_slot
+
+    def newest(self, trial: TrialId, stage: str | None = None) -> Planned:
+        """The last iteration that asks for a trial, and for a stage of it: whoever mends a command and runs
+        the study again means the new one."""
+        if trial.iteration == len(self._iterations):
+            return self._iterations[-1]
+        return self._newest(trial, stage, len(self._iterations))
+
+    def _find_newest(self, trial: TrialId, stage: str | None, last: int) -> Planned:
+        found = self.trial(trial)
+        for planned in reversed(self._iterations[trial.iteration : last]):
+            number = None if found is None else planned.plan.first_with(found.params)
+            same = None if number is None else planned.trial(number)
+            if same is not None and (stage is None or stage in same.stages):
+                return planned
+        return self.planned(trial.iteration)
 
     def trial(self, trial: TrialId) -> Trial | None:
         """A trial by its id; None if it is not asked for."""

@@ -1,0 +1,213 @@
+"""Show how far a study is: counts, agents, what runs, what failed, and the best trials.
+
+With trials, all that is known about them. It only reads, from any machine, while the study runs and after.
+--watch looks again every second until nothing is left, and then exits with 1 if trials failed.
+
+--json prints one object with study, store, is_stopped, counts, agents and trials: those that run and failed,
+or that are asked for. A trial has number, iteration, name, status, round, attempt, agent, since, params and
+directory; one that is done also metrics and result; one that is named also attempts, results and logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
+
+from stoker.cli.log_files import Logs
+from stoker.cli.store_options import add_store, open_at, store_of
+from stoker.cli.told import summary
+from stoker.core.errors import UsageError
+from stoker.core.values import Value, text
+from stoker.store.interface import StoreError
+from stoker.store.records import TrialId
+from stoker.study.opened import Opened
+from stoker.study.ranges import DONE, State
+from stoker.study.state import TrialNow
+
+if TYPE_CHECKING:  # rich takes a while to import, and JSON does not need it
+    from rich.text import Text
+
+USAGE = "[STORE] [TRIAL…]"
+EXAMPLES = """\
+  stoker status                       the study in output/
+  stoker status gs://bucket/study     one in a bucket
+  stoker status --watch               until nothing is left
+  stoker status --failed              all that failed, and why
+  stoker status 17                    everything about trial 17
+  stoker status --all --json | jq '.trials[] | [.name, .metrics.acc]'
+"""
+
+EVERY = 1.0
+"""Seconds between two looks; more for a study that takes long to look at."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `stoker status`."""
+    parser.add_argument(
+        "words",
+        metavar="STORE, TRIAL",
+        nargs="*",
+        help="where the study is (default: output); and trials, by number, name, part of one, or pattern",
+    )
+    add_store(parser)
+    parser.add_argument("-w", "--watch", action="store_true", help="look again every second")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--failed", action="store_true", help="only what failed, all of it")
+    which.add_argument("--running", action="store_true", help="only what runs, all of it")
+    which.add_argument("--all", action="store_true", help="all trials, and agents that are gone")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, and show."""
+    store, words = _store_and_trials(options)
+    if options.watch and (options.json or words):
+        raise UsageError(f"--watch shows the whole study; leave out {'--json' if options.json else 'TRIAL'}")
+    opened = open_at(store)
+    trials = opened.find(words)
+    if options.json:
+        sys.stdout.write(json.dumps(as_json(opened, trials, options), ensure_ascii=False, indent=2) + "\n")
+        return 0
+    if options.watch:
+        return _watch(opened, store, options)
+
+    from stoker.cli.status_page import Page, history_page
+
+    if trials:
+        _print(line for trial in trials for line in history_page(opened, trial))
+    else:
+        _print(Page(opened, store, options).lines(time.time(), _width()))
+    return 0
+
+
+def _store_and_trials(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """The first word may be the store: if it is a URL, a path, or a directory."""
+    words: list[str] = list(options.words)
+    if words and options.output is None and ("/" in words[0] or Path(words[0]).is_dir()):
+        return words[0], words[1:]
+    return store_of(options), words
+
+
+def _width() -> int | None:
+    """Cells of a line; None in a pipe, where nothing is cut."""
+    return get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _print(lines: Iterable[Text]) -> None:
+    from stoker.cli.display import console as make_console
+
+    console = make_console()
+    for line in lines:
+        console.print(line)
+
+
+# Watching
+
+
+def _watch(opened: Opened, store: str, options: argparse.Namespace) -> int:
+    from stoker.cli.status_page import Frame, Page
+
+    page, frame, said = Page(opened, store, options), Frame(), ""
+    while True:
+        began, counts = time.monotonic(), opened.state.counts()
+        if sys.stdout.isatty():
+            frame.draw(page.lines(time.time(), _width()))
+        elif said != (said := summary(counts)):
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {said}\n")
+            sys.stdout.flush()
+        if not counts.running and not counts.waiting:
+            return 1 if counts.failed or counts.stopped else 0
+        with suppress(StoreError):  # what is known goes on being shown, with the age of the beats
+            opened.refresh()
+        time.sleep(max(EVERY, 10 * (time.monotonic() - began)))
+
+
+# As data
+
+
+def as_json(opened: Opened, trials: Sequence[TrialId], options: argparse.Namespace) -> dict[str, Any]:
+    """Everything that can be said, as plain data."""
+    counts = opened.state.counts()
+    told: dict[str, Any] = {
+        "study": opened.name,
+        "store": opened.place.url,
+        "is_stopped": opened.state.is_stopped,
+        "counts": {**asdict(counts), "waiting": counts.waiting},
+        "agents": [
+            {**{k: v for k, v in asdict(agent).items() if k != "claims"}, "life": agent.life.value}
+            | {"running": len(agent.claims), "silence": round(agent.silence, 1)}
+            for agent in opened.state.agents()
+        ],
+    }
+    if trials:
+        found = [now for trial in trials if (now := opened.state.trial(trial)) is not None]
+        told["trials"] = [{**_trial_json(opened, now), **_history_json(opened, now)} for now in found]
+        return told
+    bodies = {result.trial: result.body for result in opened.state.results()} if options.all else {}
+    told["trials"] = [
+        _trial_json(opened, now, bodies.get(now.trial)) for now in opened.state.trials(*selected(options))
+    ]
+    return told
+
+
+def selected(options: argparse.Namespace) -> tuple[State, ...]:
+    """The states of the trials that are asked for; none for all."""
+    if options.all:
+        return ()
+    if options.failed or options.running:
+        return (State.FAILED,) if options.failed else (State.RUNNING,)
+    return State.RUNNING, State.FAILED
+
+
+def _trial_json(opened: Opened, now: TrialNow, body: Any = None) -> dict[str, Any]:
+    trial, directory = opened.trial(now.trial), opened.directory(now.trial)
+    told = {
+        "number": now.trial.number,
+        "iteration": now.trial.iteration,
+        "name": trial.name,
+        "status": now.state.value,
+        "round": now.round,
+        "attempt": now.attempt,
+        "agent": now.agent,
+        "since": now.since,
+        "params": {name: _json_value(value) for name, value in trial.params.items()},
+        "directory": None if directory is None else str(directory),
+    }
+    if now.state in DONE:
+        result = opened.state.result(now) if body is None else body
+        told.update(metrics=result.get("metrics", {}), result=result)
+    return told
+
+
+def _json_value(value: Value) -> Value:
+    """JSON has no numbers for infinity and the like."""
+    return text(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def _history_json(opened: Opened, now: TrialNow) -> dict[str, Any]:
+    history = opened.state.history(now.trial)
+    return {
+        "attempts": [
+            {
+                "round": attempt.round,
+                "attempt": attempt.number,
+                "agent": attempt.agent,
+                "claimed": attempt.claim.get("time", ""),
+                "end": attempt.end.value if attempt.end else None,
+                "record": attempt.figures,
+            }
+            for attempt in history.attempts
+        ],
+        "finished_stages": [{"round": round_, "stage": stage} for round_, stage in history.stages],
+        "results": {str(round_): body for round_, body in history.results.items()},
+        "logs": [log.path for log in Logs(opened, [now.trial]).all()],
+    }

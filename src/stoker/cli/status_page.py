@@ -1,0 +1,340 @@
+"""What `stoker status` draws: the page of a study, and that of a trial. Imports rich."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from shutil import get_terminal_size
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from stoker.cli.board import clock, duration, metrics_text
+from stoker.cli.live import fit
+from stoker.cli.log_files import Logs, attempt_of
+from stoker.cli.told import age, ago, failure, host_of, many, number, size, summary
+from stoker.core.times import seconds
+from stoker.core.values import text
+from stoker.spec.problems import printable
+from stoker.store.records import End, TrialId
+from stoker.study.fleet import Agent, Life
+from stoker.study.opened import Opened
+from stoker.study.ranges import State
+from stoker.study.state import Attempt, Counts, TrialNow
+
+SHOWN = 8
+"""So many of a kind are shown, unless all are asked for."""
+BEST = 5
+_WIDE = 95  # cells from which a bar and what it means stand in one line
+_STYLES = {
+    State.FINISHED: "green",
+    State.RUNNING: "cyan",
+    State.FAILED: "red",
+    State.STOPPED: "yellow",
+    State.LOST: "yellow",
+    State.RETRYING: "yellow",
+    State.RELEASED: "yellow",
+}
+_LIVES = {Life.SILENT: "silent", Life.GONE: "gone", Life.LEFT: "left"}
+
+
+def _matters(agent: Agent) -> bool:
+    """Whether an agent is at work, or others still wait for it."""
+    return agent.life is Life.ALIVE or (agent.life is Life.SILENT and bool(agent.claims))
+
+
+class Page:
+    """The page of a study, made anew whenever it was looked at."""
+
+    def __init__(self, opened: Opened, where: str, options: argparse.Namespace) -> None:
+        self._opened, self._where, self._options = opened, where, options
+        self._best: tuple[int, list[tuple[float, TrialId]]] = (-1, [])
+
+    def lines(self, now: float, width: int | None) -> Iterator[Text]:
+        """All lines; of a width, None for one where nothing is cut."""
+        options = self._options
+        yield from self._head(width)
+        if not options.failed and not options.running:
+            yield from _section("agents", _table(self._agents(now), width, 0))
+        if not options.failed and not options.all:
+            yield from _section("running", _table(self._running(now), width, 1))
+        if not options.running and not options.all:
+            yield from _section("failed", self._failed(width))
+        if options.all:
+            yield from _section("trials", self._all(width))
+        elif not options.failed and not options.running:
+            yield from self._best_trials(width)
+
+    # The head
+
+    def _head(self, width: int | None) -> Iterator[Text]:
+        counts = self._opened.state.counts()
+        yield Text.assemble((printable(self._opened.name), "bold"), "  ", (printable(self._where), "dim"))
+        told = Text(summary(counts, " · " if width else ", "))
+        if width is None:
+            yield told
+        elif width < _WIDE:
+            yield _bar(counts, width - 1)
+            yield told
+        else:
+            yield _bar(counts, min(40, width // 3)).append("  ").append_text(told)
+        yield from self._activity(counts)
+
+    def _activity(self, counts: Counts) -> Iterator[Text]:
+        state, agents = self._opened.state, self._opened.state.agents()
+        at_work = any(agent.life is Life.ALIVE for agent in agents)
+        left = counts.running + counts.waiting
+        if state.is_stopped:
+            yield Text("the study is stopped; `stoker run` goes on with it", "yellow")
+        elif left and not at_work:
+            yield Text("nobody is at work; `stoker run` goes on", "yellow")
+        if not at_work and agents:
+            last = min(agents, key=lambda agent: agent.silence)
+            yield Text(f"last at work {ago(last.silence)}, on {host_of(last)}", "dim")
+
+    # Agents
+
+    def _agents(self, now: float) -> Iterator[Sequence[Cell]]:
+        agents = self._opened.state.agents()
+        shown = [agent for agent in agents if self._options.all or _matters(agent)]
+        for agent in shown if self._options.all else shown[:SHOWN]:
+            slots = many(agent.slots, "slot")
+            running = f"{len(agent.claims):,} running" if agent.life in (Life.ALIVE, Life.SILENT) else ""
+            life = _LIVES.get(agent.life, "")
+            beat = f"{life}, last beat {ago(agent.silence)}" if life else f"beat {ago(agent.silence)}"
+            style = "yellow" if agent.life in (Life.SILENT, Life.GONE) else "dim"
+            yield (self._label(agent), "cyan"), (slots, ""), (running, ""), (beat, style)
+        if not self._options.all and len(shown) > SHOWN:
+            yield ((f"and {len(shown) - SHOWN:,} more", "dim"),)
+
+    def _label(self, agent: Agent) -> str:
+        """The host, and which process of it if several are at work."""
+        peers = [a for a in self._opened.state.agents() if a.host == agent.host and a.life is Life.ALIVE]
+        return host_of(agent) if len(peers) < 2 and not self._options.all else f"{host_of(agent)} {agent.pid}"
+
+    # Trials
+
+    def _some(self, state: State) -> tuple[list[TrialNow], int]:
+        """Trials in a state, and how many more there are."""
+        everything = self._options.failed or self._options.running
+        counts = self._opened.state.counts()
+        total = counts.failed if state is State.FAILED else counts.running
+        found = self._opened.state.trials(state) if total else iter(())
+        shown = list(found if everything else islice(found, SHOWN))
+        return shown, max(0, total - len(shown))
+
+    def _running(self, now: float) -> Iterator[Sequence[Cell]]:
+        shown, more = self._some(State.RUNNING)
+        by_name = {agent.name: agent for agent in self._opened.state.agents()}
+        for trial in shown:
+            passed = age(trial.since, now)
+            agent = by_name.get(trial.agent)
+            yield (
+                (number(trial.trial), "bold"),
+                (printable(self._opened.trial(trial.trial).name), ""),
+                (self._stage(trial), ""),
+                (clock(passed) if passed is not None else "", "dim"),
+                (self._label(agent) if agent else printable(trial.agent), "cyan"),
+            )
+        if more:
+            yield ("", ""), (f"and {more:,} more: stoker status --running", "dim")
+
+    def _stage(self, trial: TrialNow) -> str:
+        """The stage that runs, as its newest log tells; nothing if there is none since it was claimed."""
+        logs = Logs(self._opened, [trial.trial]).all()
+        claimed = seconds(trial.since)
+        return printable(logs[-1].stage) if logs and logs[-1].began >= (claimed or 0.0) else ""
+
+    def _failed(self, width: int | None) -> Iterator[Text]:
+        shown, more = self._some(State.FAILED)
+        broad = max((len(number(now.trial)) for now in shown), default=0)
+        for now in shown:
+            trial = self._opened.trial(now.trial)
+            stage, ended = failure(trial.stages, self._opened.state.result(now))
+            why = f"{stage}: {ended}" if stage else ended
+            name = printable(trial.name)
+            if width:
+                name = fit(name, max(8, min(cell_len(name), width - broad - len(why) - 7)))
+            line = Text.assemble("  ", (f"{number(now.trial):>{broad}}", "bold"), f"  {name}  ", (why, "red"))
+            yield line
+            yield Text(f"  {'':>{broad}}  {self._log_of(now.trial, stage)}", "dim")
+        if more:
+            yield Text(f"  {'':>{broad}}  and {more:,} more: stoker status --failed", "dim")
+
+    def _log_of(self, trial: TrialId, stage: str) -> str:
+        """The log to look into; of a bucket, how to get it."""
+        if not self._opened.place.is_remote:
+            logs = [log for log in Logs(self._opened, [trial]).all() if log.stage == stage or not stage]
+            if logs:
+                return printable(logs[-1].path)
+        return f"stoker logs {number(trial)}"
+
+    def _all(self, width: int | None) -> Iterator[Text]:
+        """Line by line, as there may be many."""
+        state = self._opened.state
+        broad = len(number(TrialId(state.iterations[-1], max(map(state.size, state.iterations)))))
+        for now in state.trials():
+            name, room = printable(self._opened.trial(now.trial).name), (width or 0) - broad - 15
+            again = f"round {now.round}" if now.round > 1 else ""
+            yield Text.assemble(
+                ("  ", ""),
+                (f"{number(now.trial):>{broad}}", "bold"),
+                ("  ", ""),
+                (f"{now.state.value:<8}", _STYLES.get(now.state, "dim")),
+                ("  ", ""),
+                (fit(name, max(8, room)).rstrip() if width and cell_len(name) > room else name, ""),
+                (f"  {again}" if again else "", "dim"),
+            )
+
+    def _best_trials(self, width: int | None) -> Iterator[Text]:
+        objective, finished = self._opened.objective, self._opened.state.counts().finished
+        if objective is None or not finished:
+            return
+        if self._best[0] != finished:
+            self._best = finished, self._opened.best(BEST)
+        rows: list[Sequence[Cell]] = [
+            (
+                (number(trial), "bold"),
+                (printable(self._opened.trial(trial).name), ""),
+                (f"{value:.6g}", "green"),
+            )
+            for value, trial in self._best[1]
+        ]
+        title = f"best by {printable(objective.metric)}, {objective.goal}"
+        yield from _section(title, _table(rows, width, 1))
+
+
+# The page of a trial
+
+
+def history_page(opened: Opened, trial: TrialId) -> Iterator[Text]:
+    """All that is known of one trial."""
+    described, now, history = opened.trial(trial), opened.state.trial(trial), opened.state.history(trial)
+    state = now.state if now is not None else State.SKIPPED
+    yield Text.assemble(
+        (number(trial), "bold"), f"  {printable(described.name)}  ", (state.value, _STYLES.get(state, "dim"))
+    )
+    directory = opened.directory(trial)
+    where = str(directory) if directory is not None else f"{opened.place.url} (stoker pull gets it)"
+    yield from _facts("directory", [printable(where)])
+    yield from _facts("params", [printable(f"{name}: {text(v)}") for name, v in described.params.items()])
+    logs = Logs(opened, [trial]).all()
+    for place, attempt in enumerate(history.attempts, 1):
+        yield from _attempt(opened, trial, place, attempt, state)
+        yield from _figures(described.stages, _record(attempt, history.results))
+        mine = [log for log in logs if attempt_of(log, history.attempts) is attempt]
+        yield from (Text(f"               {printable(log.path)}", "dim") for log in mine)
+    result = history.results.get(now.round if now is not None else 1, {})
+    if isinstance(result.get("metrics"), dict):
+        yield from _facts("metrics", [metrics_text({name: v}) for name, v in result["metrics"].items()])
+    yield Text()
+
+
+def _attempt(opened: Opened, trial: TrialId, place: int, attempt: Attempt, state: State) -> Iterator[Text]:
+    began = seconds(attempt.claim.get("time"))
+    ended = seconds(attempt.figures.get("time"))
+    when = time.strftime("%d %b %H:%M:%S", time.localtime(began)) if began else ""
+    took = f", {duration(ended - began)}" if began and ended else ""
+    became = attempt.end.value if attempt.end else "running" if state is State.RUNNING else "lost"
+    if attempt.end is End.FAILED:
+        stage, why = failure(opened.trial(trial).stages, attempt.figures)
+        became = f"failed, {stage}: {why}" if stage else f"failed: {why}"
+    style = {"finished": "green", "running": "cyan"}.get(became, "red" if "failed" in became else "yellow")
+    round_ = f" (round {attempt.round})" if attempt.round > 1 else ""
+    host = printable(attempt.agent.rsplit("-", 3)[0])
+    yield Text.assemble(
+        (f"  {'attempt':<11}  ", "dim"), f"{place}{round_}  {when}{took}, on {host}  ", (became, style)
+    )
+
+
+def _record(attempt: Attempt, results: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The figures of an attempt: its own record has them, or the result that it committed."""
+    result = results.get(attempt.round, {})
+    is_its_own = attempt.end is End.FINISHED and result.get("attempt") == attempt.number
+    return result if is_its_own else attempt.figures
+
+
+def _figures(stages: Sequence[str], record: Mapping[str, Any]) -> Iterator[Text]:
+    for stage in stages:
+        figures = record.get(stage)
+        if isinstance(figures, dict) and "seconds" in figures:
+            parts = [duration(figures["seconds"])]
+            parts += [f"CPU {duration(figures['cpu'])}"] if "cpu" in figures else []
+            parts += [size(figures["memory"])] if figures.get("memory") else []
+            yield Text(f"               {printable(stage)}: {', '.join(parts)}")
+
+
+def _facts(label: str, lines: Sequence[str]) -> Iterator[Text]:
+    for place, line in enumerate(lines):
+        yield Text.assemble((f"  {label if place == 0 else '':<11}  ", "dim"), line)
+
+
+# Drawing
+
+
+Cell = tuple[str, str]
+"""A text, and its style."""
+
+
+def _section(title: str, lines: Iterable[Text]) -> Iterator[Text]:
+    found = iter(lines)
+    first = next(found, None)
+    if first is not None:
+        yield Text()
+        yield Text(title, "dim")
+        yield first
+        yield from found
+
+
+def _table(rows: Iterable[Sequence[Cell]], width: int | None, flexible: int) -> Iterator[Text]:
+    """Columns that are as wide as they need be; one gives way where the terminal is narrow."""
+    found = list(rows)
+    columns = max((len(row) for row in found), default=0)
+    whole = [row for row in found if len(row) == columns]
+    widths = [max((cell_len(row[place][0]) for row in whole), default=0) for place in range(columns)]
+    if width and columns:
+        over = sum(widths) + 2 * sum(w > 0 for w in widths) - (width - 1)
+        widths[flexible] = max(8, widths[flexible] - max(0, over))
+    for row in found:
+        line = Text("  ")
+        for place, (told, style) in enumerate(row):
+            is_last = place == len(row) - 1
+            fitted = told if is_last and len(row) < columns else fit(told, widths[place])
+            if widths[place] or is_last:
+                line.append(fitted.rstrip() if is_last else f"{fitted}  ", style)
+        line.rstrip()
+        yield line
+
+
+def _bar(counts: Counts, width: int) -> Text:
+    bad = -(-(counts.failed + counts.stopped) * width // max(1, counts.total))  # never too small to be seen
+    good = min(counts.finished * width // max(1, counts.total), width - bad)
+    return Text.assemble(("━" * good, "green"), ("━" * bad, "red"), ("─" * (width - good - bad), "dim"))
+
+
+class Frame:
+    """Draws lines over those that it drew before."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._drawn: list[int] = []  # the widths of the lines that stand there
+
+    def draw(self, lines: Iterable[Text]) -> None:
+        """Write in one piece, never as wide or as high as the terminal."""
+        width, height = get_terminal_size()
+        shown = list(lines)[: height - 1]
+        for line in shown:
+            line.truncate(max(1, width - 1), overflow="ellipsis")
+        up = sum(max(1, -(-cells // width)) for cells in self._drawn)  # a narrower terminal has wrapped them
+        with self._console.capture() as captured:
+            self._console.print(Text("\n").join(shown))
+        body = captured.get().rstrip("\n").replace("\n", "\x1b[K\n")
+        begin = f"\x1b[?2026h\r{f'{chr(27)}[{up}A' if up else ''}"
+        os.write(sys.stdout.fileno(), f"{begin}{body}\x1b[K\n\x1b[J\x1b[?2026l".encode(errors="replace"))
+        self._drawn = [line.cell_len for line in shown]

@@ -1,0 +1,153 @@
+"""A person looks at a study: while it runs, when it is over, from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.stories.command import STOKER, stoker
+from tests.stories.studies import make, running
+
+
+def test_a_study_that_is_over(study: Path) -> None:
+    shown = stoker("status")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "2 of 3 finished, 1 failed, 0 left\nlast at work" in shown.stdout
+    assert re.search(
+        r"failed\n  2  N_2  train: exit code 1\n     output/N_2/log\.train\.\d{8}\.\d{6}", shown.stdout
+    )
+    assert shown.stdout.endswith("best by acc, max\n  3  N_3  0.3\n  1  N_1  0.1\n")
+    assert "agents" not in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert stoker("status", "output").stdout.splitlines()[1:3] == shown.stdout.splitlines()[1:3]
+    assert stoker("status", STOKER_OUTPUT=str(study)).returncode == 0
+
+
+def test_parts_of_it(study: Path) -> None:
+    failed = stoker("status", "--failed").stdout
+    assert "N_2" in failed
+    assert "N_3" not in failed
+    assert "N_" not in stoker("status", "--running").stdout
+    listed = stoker("status", "--all").stdout
+    assert "agents\n" in listed
+    assert re.findall(r"  (\d)  (\w+) +(N_\d)\n", listed) == [
+        ("1", "finished", "N_1"),
+        ("2", "failed", "N_2"),
+        ("3", "finished", "N_3"),
+    ]
+
+
+def test_the_history_of_a_trial(study: Path) -> None:
+    assert stoker("retry", "2").returncode == 0
+    assert stoker("run").returncode == 1
+    shown = stoker("status", "output", "2").stdout
+    assert shown.startswith("2  N_2  failed\n")
+    assert "params       n: 2\n" in shown
+    assert len(re.findall(r"attempt      1  .*failed, train: exit code 1\n", shown)) == 1
+    assert len(re.findall(r"attempt      2 \(round 2\)  .*failed, train: exit code 1\n", shown)) == 1
+    assert "metrics      acc 0.2" in shown
+
+
+def test_as_data(study: Path) -> None:
+    told = json.loads(stoker("status", "--json").stdout)
+    assert (told["study"], told["store"]) == (study.parent.name, str(study))
+    assert {name: told["counts"][name] for name in ("total", "finished", "failed", "waiting")} == {
+        "total": 3,
+        "finished": 2,
+        "failed": 1,
+        "waiting": 0,
+    }
+    assert [(agent["life"], agent["slots"], agent["running"]) for agent in told["agents"]] == [("left", 2, 0)]
+    (failed,) = told["trials"]
+    assert (failed["number"], failed["status"], failed["params"]) == (2, "failed", {"n": 2})
+    assert failed["result"]["train"]["code"] == 1
+    everything = json.loads(stoker("status", "--all", "--json").stdout)["trials"]
+    assert [trial["metrics"] for trial in everything] == [{"acc": 0.1}, {"acc": 0.2}, {"acc": 0.3}]
+    (named,) = json.loads(stoker("status", "--json", "N_3").stdout)["trials"]
+    assert [attempt["end"] for attempt in named["attempts"]] == ["finished"]
+    assert [Path(log).name.split(".")[1] for log in named["logs"]] == ["train", "test"]
+
+
+def test_while_it_runs(workplace: Path) -> None:
+    with running():
+        shown = stoker("status").stdout
+        assert "0 of 2 finished, 1 running, 2 left\n" in shown
+        assert re.search(r"agents\n  \S+ +1 slot  1 running  beat ", shown)
+        assert re.search(r"running\n  1  N_1  train  0:\d\d  \S+\n", shown)
+        watch = subprocess.Popen([STOKER, "status", "--watch"], stdout=subprocess.PIPE, text=True)
+        assert watch.stdout is not None
+        assert watch.stdout.readline().endswith("0 of 2 finished, 1 running, 2 left\n")
+        Path("go").touch()
+        assert watch.stdout.read().splitlines()[-1].endswith("2 of 2 finished, 0 left")
+        assert watch.wait(timeout=20) == 0
+
+
+def test_a_study_that_was_interrupted(workplace: Path) -> None:
+    with running() as process:
+        process.send_signal(2)
+        assert process.wait(timeout=20) == 130
+        shown = stoker("status").stdout
+    assert "0 of 2 finished, 2 left\nnobody is at work; `stoker run` goes on\n" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(workplace: Path, columns: int) -> None:
+    value = "a-value-that-is-rather-long-" * 3
+    make(f"template: 'test {{n}} = {value}; echo acc 1'\nresource: [0]\nmetrics: {{acc: 'acc (.*)'}}\n"
+         f"objective: {{metric: acc, goal: min}}\n---\nn: [{value}, {value}2]\n")  # fmt: skip
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
+    subprocess.run([STOKER, "status"], stdout=theirs, stderr=theirs, env=env, check=True)
+    os.close(theirs)
+    text = ""
+    while "best by" not in text or not text.endswith("\n"):
+        text += os.read(ours, 65536).decode()
+    os.close(ours)
+    lines = [line for line in text.replace("\r", "").splitlines() if "/log." not in line]  # a path stays whole
+    assert max(map(len, lines)) <= columns
+    assert "━" in text
+    assert "exit code 1" in text
+    assert "\x1b[3" not in text
+
+
+def test_what_cannot_be_meant(workplace: Path) -> None:
+    assert stoker("status").stderr == "stoker: there is no study in output; `stoker run` makes one\n"
+    make("template: echo {n}\n---\nn: [1, 2]\n")
+    for words, told in {
+        ("N_9",): "there is no trial 'N_9'; did you mean 'N_",
+        ("N_",): "'N_' is part of several names: N_1 and N_2",
+        ("99",): "there is no trial 99 to run; numbers go up to 2",
+        ("nowhere/",): "there is no study in nowhere/",
+        ("-o", ""): "-o needs the name of a directory",
+        ("--watch", "1"): "--watch shows the whole study; leave out TRIAL",
+        ("--failed", "--all"): "not allowed with argument",
+    }.items():
+        refused = stoker("status", *words)
+        assert (refused.returncode, refused.stdout) == (2, ""), words
+        assert told in refused.stderr
+
+
+def test_a_reader_that_leaves(study: Path) -> None:
+    done = subprocess.run(
+        f"'{STOKER}' status --all | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_in_a_bucket(bucket: str, workplace: Path) -> None:
+    shown = stoker("status", bucket).stdout
+    assert "2 of 3 finished, 1 failed, 0 left\n" in shown
+    assert "failed\n  2  N_2  train: exit code 1\n     stoker logs 2\n" in shown
+    assert "best by acc, max\n  3  N_3  0.3\n" in shown
+    (named,) = json.loads(stoker("status", bucket, "1", "--json").stdout)["trials"]
+    assert (named["directory"], [log.split(".")[1] for log in named["logs"]]) == (None, ["train", "test"])

@@ -1,11 +1,11 @@
-"""A study in a bucket, made once for all commands that look at one."""
+"""Small studies for all commands that look at one, each made once: in a directory, and in a bucket."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,33 @@ from tests.store.server import BUCKET, s3_server
 from tests.stories.command import STOKER
 from tests.stories.studies import TEXT
 
-_places = count()
+
+def _make(place: Path, output: str, **environment: str) -> None:
+    (place / "params.yaml").write_text(TEXT, encoding="utf-8")
+    done = subprocess.run(
+        [STOKER, "run", "-o", output],
+        cwd=place,
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr.decode()  # one trial fails
+
+
+@pytest.fixture(scope="package")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("made") / "norms"
+    place.mkdir()
+    _make(place, "output")
+    return place
+
+
+@pytest.fixture
+def study(made: Path, workplace: Path) -> Path:
+    """A small study in `output`, run to its end."""
+    shutil.copytree(made, workplace, dirs_exist_ok=True)
+    return workplace / "output"
 
 
 @pytest.fixture(scope="package")
@@ -34,30 +60,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="package")
-def study_in_a_bucket(s3: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("bucket")
-    (place / "params.yaml").write_text(TEXT, encoding="utf-8")
-    url = f"s3://{BUCKET}/stories/{next(_places)}"
-    command = [STOKER, "run", "-o", url]
-    done = subprocess.run(
-        command, cwd=place, env={**os.environ, **s3}, capture_output=True, timeout=60, check=False
-    )
-    assert done.returncode == 1, done.stderr.decode()  # one fails
+def made_in_a_bucket(s3: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"s3://{BUCKET}/stories/first"
+    _make(tmp_path_factory.mktemp("bucket"), url, **s3)
     return url
 
 
 @pytest.fixture
-def bucket(s3: dict[str, str], study_in_a_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the study is, in an environment that reaches it."""
+def bucket(s3: dict[str, str], made_in_a_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same study in a bucket, and an environment that reaches it. Others look at it, too."""
     for name, value in s3.items():
         monkeypatch.setenv(name, value)
-    return study_in_a_bucket
-
-
-@pytest.fixture
-def study(workplace: Path) -> Path:
-    """A small study in `output`, run to its end."""
-    from tests.stories.studies import make
-
-    make()
-    return workplace / "output"
+    return made_in_a_bucket

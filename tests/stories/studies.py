@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from stoker.cli import main
 from tests.stories.command import STOKER, stoker
 
 TEXT = """\
@@ -53,6 +56,14 @@ def running(text: str = SLOW, begun: str = "output/N_1/begun") -> Iterator[subpr
     finally:
         Path("go").touch()
         process.wait(timeout=30)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the command says to words that cannot be meant, without showing anything else. In this process."""
+    assert main(words) == 2, words
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    return shown.err
 
 
 def until(holds: Callable[[], bool], most: float = 20) -> None:

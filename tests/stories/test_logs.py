@@ -7,8 +7,10 @@ import pty
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.stories.command import STOKER, stoker
-from tests.stories.studies import make, running
+from tests.stories.studies import make, refusal, running
 
 
 def test_the_last_log(study: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_terminal_is_safe_and_a_pipe_exact(workplace: Path) -> None:
     os.close(ours)
 
 
-def test_what_cannot_be_meant(study: Path) -> None:
+def test_what_cannot_be_meant(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in {
         (): "required: TRIAL",
         ("N_*",): "'N_*' means 3 trials, and a log is of one: N_1, N_2 or N_3",
@@ -96,9 +98,7 @@ def test_what_cannot_be_meant(study: Path) -> None:
         ("1", "-n", "-5"): "expected",
         ("1", "-f", "--attempt", "1"): "-f follows a trial through its attempts",
     }.items():
-        refused = stoker("logs", *words)
-        assert (refused.returncode, refused.stdout) == (2, ""), words
-        assert told in refused.stderr
+        assert told in refusal(capsys, "logs", *words)
     missing = stoker("logs", "2", "--stage", "test")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "N_2 has no such log yet: it is failed" in missing.stderr

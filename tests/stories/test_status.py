@@ -7,12 +7,16 @@ import os
 import pty
 import re
 import subprocess
+import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from stoker.cli.status_page import Page
+from stoker.cli.store_options import open_at
 from tests.stories.command import STOKER, stoker
-from tests.stories.studies import make, running
+from tests.stories.studies import make, refusal, running
 
 
 def test_a_study_that_is_over(study: Path) -> None:
@@ -56,7 +60,7 @@ def test_the_history_of_a_trial(study: Path) -> None:
 
 def test_as_data(study: Path) -> None:
     told = json.loads(stoker("status", "--json").stdout)
-    assert (told["study"], told["store"]) == (study.parent.name, str(study))
+    assert (told["study"], told["store"]) == ("norms", str(study))
     assert {name: told["counts"][name] for name in ("total", "finished", "failed", "waiting")} == {
         "total": 3,
         "finished": 2,
@@ -97,27 +101,36 @@ def test_a_study_that_was_interrupted(workplace: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(workplace: Path, columns: int) -> None:
-    value = "a-value-that-is-rather-long-" * 3
-    make(f"template: 'test {{n}} = {value}; echo acc 1'\nresource: [0]\nmetrics: {{acc: 'acc (.*)'}}\n"
-         f"objective: {{metric: acc, goal: min}}\n---\nn: [{value}, {value}2]\n")  # fmt: skip
+def test_no_line_is_wider_than_the_terminal(study: Path, columns: int) -> None:
     ours, theirs = pty.openpty()
     env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
-    subprocess.run([STOKER, "status"], stdout=theirs, stderr=theirs, env=env, check=True)
+    subprocess.run([STOKER, "status", "--failed"], stdout=theirs, stderr=theirs, env=env, check=True)
     os.close(theirs)
     text = ""
-    while "best by" not in text or not text.endswith("\n"):
+    while "/log." not in text or not text.endswith("\n"):
         text += os.read(ours, 65536).decode()
     os.close(ours)
-    lines = [line for line in text.replace("\r", "").splitlines() if "/log." not in line]  # a path stays whole
+    lines = re.sub(r"\x1b\[\d*m", "", text).replace("\r", "").splitlines()
     assert max(map(len, lines)) <= columns
-    assert "━" in text
-    assert "exit code 1" in text
-    assert "\x1b[3" not in text
+    assert ("━" in lines[1]) and ("finished" in lines[1]) is (columns == 120)
 
 
-def test_what_cannot_be_meant(workplace: Path) -> None:
-    assert stoker("status").stderr == "stoker: there is no study in output; `stoker run` makes one\n"
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_long_names_give_way(workplace: Path, width: int) -> None:
+    value = "a-value-that-is-rather-long-" * 4
+    make(
+        f"template: 'echo acc 1; [ {{n}} = {value} ]'\nresource: [0]\nmetrics: {{acc: 'acc (.*)'}}\n"
+        f"objective: {{metric: acc, goal: min}}\n---\nn: [{value}, {value}2]\n"
+    )
+    page = Page(open_at("output"), "output", Namespace(failed=False, running=False, all=False))
+    lines = [line.plain for line in page.lines(time.time(), width) if "/log." not in line.plain]
+    assert max(map(len, lines)) <= width
+    assert any(line.endswith("train: exit code 1") and "…" in line for line in lines)
+    assert lines[-1].endswith("  1")
+
+
+def test_what_cannot_be_meant(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, "status") == "stoker: there is no study in output; `stoker run` makes one\n"
     make("template: echo {n}\n---\nn: [1, 2]\n")
     for words, told in {
         ("N_9",): "there is no trial 'N_9'; did you mean 'N_",
@@ -128,19 +141,12 @@ def test_what_cannot_be_meant(workplace: Path) -> None:
         ("--watch", "1"): "--watch shows the whole study; leave out TRIAL",
         ("--failed", "--all"): "not allowed with argument",
     }.items():
-        refused = stoker("status", *words)
-        assert (refused.returncode, refused.stdout) == (2, ""), words
-        assert told in refused.stderr
+        assert told in refusal(capsys, "status", *words)
 
 
 def test_a_reader_that_leaves(study: Path) -> None:
-    done = subprocess.run(
-        f"'{STOKER}' status --all | head -1; exit ${{PIPESTATUS[0]}}",
-        shell=True,
-        executable="/bin/bash",
-        capture_output=True,
-        check=False,
-    )
+    script = f"'{STOKER}' status --all | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

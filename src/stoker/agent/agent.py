@@ -251,7 +251,7 @@ class Agent:
 
     async def _give_back(self, attempt: Attempt) -> None:
         await self._end_early(attempt, Outcome.CANCELLED)
-        self._known.own.pop(attempt.trial, None)
+        self._known.let_go(attempt)
         self._wake()
 
     async def _act(self, trial: TrialId, decision: Decision) -> Attempt | None:
@@ -294,7 +294,7 @@ class Agent:
         try:
             await self._run_stages(attempt, slot, freed)
         finally:
-            self._known.own.pop(attempt.trial, None)
+            self._known.let_go(attempt)
             self._world.forget(attempt)
             freed.set(None)
             self._wake()

@@ -94,8 +94,9 @@ class Knowledge:
         prefix, first = records.range_prefix(iteration, place), self.view.first_open(iteration, place)
         entries = await self._store.list(prefix, f"{prefix}{first:09d}")
         known = self._known.setdefault((iteration, place), set())
-        for key in [entry.key for entry in entries if entry.key not in known]:
-            known.add(key)
+        news = [entry.key for entry in entries if entry.key not in known]
+        known.update(news)
+        for key in reversed(news):  # results come first, and make the rest of a trial's records short work
             mark = records.parse_key(key)
             if mark is not None:
                 self.note(mark)
@@ -151,6 +152,12 @@ class Knowledge:
     def note_holder(self, attempt: Attempt) -> None:
         """A claim that is ours."""
         self._holders[attempt.claim] = self._name
+
+    def let_go(self, attempt: Attempt) -> None:
+        """It is over, and no longer ours."""
+        self.own.pop(attempt.trial, None)
+        if attempt.claim not in self.view.claims:
+            self._holders.pop(attempt.claim, None)
 
     def is_stopped(self, trial: TrialId) -> bool:
         """Whether an operator stopped the trial, in the round it is in now."""

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.agent import gpus, guardian
 from stoker.agent.access import Inline, Threaded, Threads
 from stoker.agent.agent import Agent
-from stoker.agent.carrier import Carrier
 from stoker.agent.directory import write_param, write_stat
-from stoker.agent.files import Select
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
@@ -33,6 +31,9 @@ from stoker.core.values import Value
 from stoker.store.records import Status, TrialId
 from stoker.study.place import RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
+
+if TYPE_CHECKING:
+    from stoker.agent.carrier import Carrier
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes what happens, as `{"event": …}`, for whoever watches."""
@@ -68,6 +69,8 @@ class LocalWorld:
         self.store: AsyncStore = Threaded(place.store, self._threads) if self.is_slow else Inline(place.store)
         self._carrier: Carrier | None = None
         if place.is_remote:
+            from stoker.agent.carrier import Carrier
+
             files = Threads(self.loop, processes.wakeup, _FILE_THREADS)
             self._carrier = Carrier(place.store, self.loop, files, self._complain)
             self._deliveries = [self._threads, files]
@@ -139,6 +142,8 @@ class LocalWorld:
     async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
         """With a remote store, get the trial's files; else they are where they were."""
         if self._carrier is not None:
+            from stoker.agent.files import Select
+
             asked = self.study.newest(attempt.trial).study.settings.get("files")
             settings = asked if isinstance(asked, dict) else {}
             select = Select(tuple(settings.get("include", ())), tuple(settings.get("exclude", ())))

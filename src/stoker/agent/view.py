@@ -55,33 +55,29 @@ class TrialState:
     """All that is known of one trial. Trials that nobody touched have no state."""
 
     rounds: dict[int, Round] = field(default_factory=dict)
+    current: int = 1  # the round that counts: the last that anybody opened
     claim: str = ""  # the key of the last attempt's claim, while it has no end
-
-    @property
-    def current(self) -> int:
-        """The round that counts: the last that anybody opened."""
-        return max(self.rounds, default=1)
 
     def add(self, mark: Mark) -> None:
         """Take note of a record. The same one may come again, in any order."""
         known = self.rounds.get(mark.round)
         if known is None:
             known = self.rounds[mark.round] = Round()
+            self.current = max(self.current, mark.round)
         if mark.kind == "claim":
             known.attempts.setdefault(mark.attempt, None)
-        elif mark.kind == "stage":
-            known.stages.add(mark.stage)
         elif mark.kind == "result":
             known.has_result = True
+        elif mark.kind == "stage":
+            known.stages.add(mark.stage)
         elif mark.kind != "round":
             known.attempts[mark.attempt] = End(mark.kind)
         self.claim = self._open_claim(mark.trial)
 
     def _open_claim(self, trial: TrialId) -> str:
-        number = self.current
-        last = self.rounds[number].last
-        is_open = last > 0 and self.rounds[number].attempts[last] is None
-        return records.claim_key(trial, number, last) if is_open else ""
+        known = self.rounds[self.current]
+        is_open = None in known.attempts.values() and known.attempts[known.last] is None
+        return records.claim_key(trial, self.current, known.last) if is_open else ""
 
 
 def judge(state: TrialState, retries: int) -> Decision:
@@ -197,29 +193,38 @@ class View:
     def add(self, mark: Mark) -> None:
         """Take note of a record. What is about no trial of a plan is passed over."""
         trial = mark.trial
-        if trial.iteration not in self._sizes:
+        size = self._sizes.get(trial.iteration)
+        if size is None:
             self._early.append(mark)
-        elif 1 <= trial.number <= self._sizes[trial.iteration] and mark.round > self.done_round(trial):
-            state = self._states.get(trial) or TrialState()
-            self._forget(trial, state)
+        elif 1 <= trial.number <= size and mark.round > self.done_round(trial):
+            state = self._states.get(trial) or self._touch(trial)
+            before = state.claim
             state.add(mark)
             if state.rounds[state.current].has_result:
                 self._finish(trial, state.current)
-            else:
-                self._touch(trial, state)
+            elif state.claim != before:
+                self._replace(before, state.claim, trial)
 
-    def _touch(self, trial: TrialId, state: TrialState) -> None:
+    def _touch(self, trial: TrialId) -> TrialState:
         key = trial.iteration, range_of(trial.number)
         self._range(*key).touch(trial.number)
         self._touched.add(key)
         self._complete.discard(key)
-        self._states[trial] = state
-        if state.claim:
-            self.claims[state.claim] = trial
+        self.loose.add(trial)
+        state = self._states[trial] = TrialState()
+        return state
+
+    def _replace(self, before: str, claim: str, trial: TrialId) -> None:
+        self.claims.pop(before, None)
+        if claim:
+            self.claims[claim] = trial
+            self.loose.discard(trial)
         else:
             self.loose.add(trial)
 
     def _finish(self, trial: TrialId, round_: int) -> None:
+        self.claims.pop(self._states.pop(trial).claim, None)
+        self.loose.discard(trial)
         key = trial.iteration, range_of(trial.number)
         range_ = self._range(*key)
         range_.finish(trial.number, round_)
@@ -227,11 +232,6 @@ class View:
             self._touched.discard(key)
         if range_.is_over:
             self._complete.add(key)
-
-    def _forget(self, trial: TrialId, state: TrialState) -> None:
-        self._states.pop(trial, None)
-        self.claims.pop(state.claim, None)
-        self.loose.discard(trial)
 
     def add_summary(self, iteration: int, place: int) -> None:
         """All trials of a range have a result, in the first round at least."""
@@ -241,9 +241,7 @@ class View:
         self.summarised.add(key)
         range_ = self._range(*key)
         for trial in [TrialId(iteration, number) for number in range_.touched]:
-            state = self._states[trial]
-            if state.current == 1:
-                self._forget(trial, state)
+            if self._states[trial].current == 1:
                 self._finish(trial, 1)
         range_.finish_all()
 

@@ -119,6 +119,7 @@ Commands:
 Start here:
   stoker init                  write params.yaml, with comments that explain it
   stoker check                 see every command before anything runs
+  stoker run                   run all of it, and go on where it stopped
   stoker COMMAND --help        options and examples of a command
 
 Environment:
@@ -129,4 +130,4 @@ Options: -h, --help    -V, --version
 
 
 def _columns(rows: dict[str, str]) -> str:
-    return "\n".join(f"  {name:<14}{text}" for name, text in rows.items())
+    return "\n".join(f"  {name:<16}{text}" for name, text in rows.items())

@@ -158,7 +158,7 @@ def _table(rows: Sequence[Row], metrics: Sequence[str], width: int) -> Any:
     gap = 3 if width >= 80 else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     varied = list(_varied(rows))
-    for heading in ("trial", *varied, *(name.replace("_", " ") for name in metrics), "seconds"):
+    for heading in ("#", *varied, *(name.replace("_", " ") for name in metrics), "seconds"):
         table.add_column(printable(heading), justify="right")
     table.add_column("status")
     for place, row in enumerate(rows):

@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -50,6 +51,10 @@ EVERY = 1.0
 """Seconds between two looks; more for a study that takes long to look at."""
 
 
+READABLE = 100
+"""Of more trials, JSON is written without indentation: nobody reads it, and it takes twice as long."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker status`."""
     parser.add_argument(
@@ -75,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     opened = open_at(store)
     trials = opened.find(words)
     if options.json:
-        sys.stdout.write(json.dumps(as_json(opened, trials, options), ensure_ascii=False, indent=2) + "\n")
+        told = as_json(opened, trials, options)
+        indent = 2 if len(told["trials"]) <= READABLE else None
+        sys.stdout.write(json.dumps(told, ensure_ascii=False, indent=indent) + "\n")
         return 0
     if options.watch:
         return _watch(opened, store, options)
@@ -136,7 +143,7 @@ def _watch(opened: Opened, store: str, options: argparse.Namespace) -> int:
 
 def as_json(opened: Opened, trials: Sequence[TrialId], options: argparse.Namespace) -> dict[str, Any]:
     """Everything that can be said, as plain data."""
-    counts = opened.state.counts()
+    counts, running = opened.state.counts(), Counter(now.agent for now in opened.state.trials(State.RUNNING))
     told: dict[str, Any] = {
         "study": opened.name,
         "store": opened.place.url,
@@ -144,7 +151,7 @@ def as_json(opened: Opened, trials: Sequence[TrialId], options: argparse.Namespa
         "counts": {**asdict(counts), "waiting": counts.waiting},
         "agents": [
             {**{k: v for k, v in asdict(agent).items() if k != "claims"}, "life": agent.life.value}
-            | {"running": len(agent.claims), "silence": round(agent.silence, 1)}
+            | {"running": running[agent.name], "silence": round(agent.silence, 1)}
             for agent in opened.state.agents()
         ],
     }

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from shutil import get_terminal_size
@@ -49,19 +50,26 @@ def _matters(agent: Agent) -> bool:
     return agent.life is Life.ALIVE or (agent.life is Life.SILENT and bool(agent.claims))
 
 
+def _broad(trials: Iterable[TrialId]) -> int:
+    """Cells of the longest number."""
+    return max((len(number(trial)) for trial in trials), default=0)
+
+
 class Page:
     """The page of a study, made anew whenever it was looked at."""
 
     def __init__(self, opened: Opened, where: str, options: argparse.Namespace) -> None:
         self._opened, self._where, self._options = opened, where, options
         self._best: tuple[int, list[tuple[float, TrialId]]] = (-1, [])
+        self._at_work: list[TrialNow] = []
 
     def lines(self, now: float, width: int | None) -> Iterator[Text]:
         """All lines; of a width, None for one where nothing is cut."""
-        options = self._options
+        options, state = self._options, self._opened.state
+        self._at_work = list(state.trials(State.RUNNING)) if state.counts().running else []
         yield from self._head(width)
         if not options.failed and not options.running:
-            yield from _section("agents", _table(self._agents(now), width, 0))
+            yield from _section("agents", _table(self._agents(), width, 0))
         if not options.failed and not options.all:
             yield from _section("running", _table(self._running(now), width, 1))
         if not options.running and not options.all:
@@ -100,16 +108,16 @@ class Page:
 
     # Agents
 
-    def _agents(self, now: float) -> Iterator[Sequence[Cell]]:
-        agents = self._opened.state.agents()
+    def _agents(self) -> Iterator[Sequence[Cell]]:
+        agents, running = self._opened.state.agents(), Counter(trial.agent for trial in self._at_work)
         shown = [agent for agent in agents if self._options.all or _matters(agent)]
         for agent in shown if self._options.all else shown[:SHOWN]:
             slots = many(agent.slots, "slot")
-            running = f"{len(agent.claims):,} running" if agent.life in (Life.ALIVE, Life.SILENT) else ""
+            runs = f"{running[agent.name]:,} running" if agent.life is Life.ALIVE else ""
             life = _LIVES.get(agent.life, "")
             beat = f"{life}, last beat {ago(agent.silence)}" if life else f"beat {ago(agent.silence)}"
             style = "yellow" if agent.life in (Life.SILENT, Life.GONE) else "dim"
-            yield (self._label(agent), "cyan"), (slots, ""), (running, ""), (beat, style)
+            yield (self._label(agent), "cyan"), (slots, ""), (runs, ""), (beat, style)
         if not self._options.all and len(shown) > SHOWN:
             yield ((f"and {len(shown) - SHOWN:,} more", "dim"),)
 
@@ -120,30 +128,22 @@ class Page:
 
     # Trials
 
-    def _some(self, state: State) -> tuple[list[TrialNow], int]:
-        """Trials in a state, and how many more there are."""
-        everything = self._options.failed or self._options.running
-        counts = self._opened.state.counts()
-        total = counts.failed if state is State.FAILED else counts.running
-        found = self._opened.state.trials(state) if total else iter(())
-        shown = list(found if everything else islice(found, SHOWN))
-        return shown, max(0, total - len(shown))
-
     def _running(self, now: float) -> Iterator[Sequence[Cell]]:
-        shown, more = self._some(State.RUNNING)
+        most = None if self._options.running else SHOWN
         by_name = {agent.name: agent for agent in self._opened.state.agents()}
-        for trial in shown:
+        broad = _broad(trial.trial for trial in self._at_work[:most])
+        for trial in self._at_work[:most]:
             passed = age(trial.since, now)
             agent = by_name.get(trial.agent)
             yield (
-                (number(trial.trial), "bold"),
+                (f"{number(trial.trial):>{broad}}", "bold"),
                 (printable(self._opened.trial(trial.trial).name), ""),
                 (self._stage(trial), ""),
                 (clock(passed) if passed is not None else "", "dim"),
                 (self._label(agent) if agent else printable(trial.agent), "cyan"),
             )
-        if more:
-            yield ("", ""), (f"and {more:,} more: stoker status --running", "dim")
+        if most is not None and len(self._at_work) > most:
+            yield ("", ""), (f"and {len(self._at_work) - most:,} more: stoker status --running", "dim")
 
     def _stage(self, trial: TrialNow) -> str:
         """The stage that runs, as its newest log tells; nothing if there is none since it was claimed."""
@@ -152,8 +152,10 @@ class Page:
         return printable(logs[-1].stage) if logs and logs[-1].began >= (claimed or 0.0) else ""
 
     def _failed(self, width: int | None) -> Iterator[Text]:
-        shown, more = self._some(State.FAILED)
-        broad = max((len(number(now.trial)) for now in shown), default=0)
+        total = self._opened.state.counts().failed
+        found = self._opened.state.trials(State.FAILED) if total else iter(())
+        shown = list(islice(found, None if self._options.failed else SHOWN))
+        broad = _broad(now.trial for now in shown)
         for now in shown:
             trial = self._opened.trial(now.trial)
             stage, ended = failure(trial.stages, self._opened.state.result(now))
@@ -164,7 +166,7 @@ class Page:
             line = Text.assemble("  ", (f"{number(now.trial):>{broad}}", "bold"), f"  {name}  ", (why, "red"))
             yield line
             yield Text(f"  {'':>{broad}}  {self._log_of(now.trial, stage)}", "dim")
-        if more:
+        if more := total - len(shown):
             yield Text(f"  {'':>{broad}}  and {more:,} more: stoker status --failed", "dim")
 
     def _log_of(self, trial: TrialId, stage: str) -> str:
@@ -198,9 +200,10 @@ class Page:
             return
         if self._best[0] != finished:
             self._best = finished, self._opened.best(BEST)
+        broad = _broad(trial for _, trial in self._best[1])
         rows: list[Sequence[Cell]] = [
             (
-                (number(trial), "bold"),
+                (f"{number(trial):>{broad}}", "bold"),
                 (printable(self._opened.trial(trial).name), ""),
                 (f"{value:.6g}", "green"),
             )

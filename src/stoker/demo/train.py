@@ -24,9 +24,7 @@ model = MLPClassifier(
 for epoch in range(1, options.epochs + 1):
     model.partial_fit(pictures, labels, classes=range(10))
     if not model.loss_ < 100:
-        sys.exit(
-            f"epoch {epoch}: the loss is {model.loss_:.3g}; a learning rate of {options.lr:g} is too high"
-        )
+        sys.exit(f"epoch {epoch}: the loss is {model.loss_:.3g}, lr {options.lr:g} is too high")
     print(f"epoch {epoch} loss={model.loss_:.4f} val_accuracy={model.score(*val):.4f}", flush=True)
 
 with open(options.save, "wb") as file:

@@ -7,7 +7,7 @@ story that a person can read.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,6 @@ from stoker.agent.world import Attempt, Outcome, Settings
 from stoker.store import records
 from stoker.store.interface import Entry, StoreError
 from stoker.store.records import Status, TrialId
-
 
 PAGE = 1000
 """So many entries of a listing come with one request."""
@@ -226,7 +225,7 @@ class SimulatedStore:
         await self._travel(self._faults.before)
         machine = self._machine
         horizon = machine.loop.now() - machine.random.uniform(0, self._faults.staleness)
-        stored = map(self._shared.__getitem__, machine.simulation.keys_with(prefix, after))
+        stored = machine.simulation.stored_under(prefix, after)
         shown = [found if found.time <= horizon else found.as_of(horizon, machine) for found in stored]
         entries = [found.entry for found in shown if found is not None]
         machine.requests["list"] += 1 + len(entries) // PAGE
@@ -282,9 +281,6 @@ class SimulatedWork:
     def needs_slot(self, trial: TrialId, stage: str) -> bool:
         return stage != "avg"
 
-    def before(self, trial: TrialId) -> TrialId | None:
-        return None
-
 
 @dataclass(frozen=True)
 class Start:
@@ -318,22 +314,26 @@ class Simulation:
         self.outages = 0
         self.overwritten: list[str] = []
         self._keys: list[str] = []  # sorted
+        self._stored: list[Stored] = []  # in the same order
         self._orders = 0
 
     def tell(self, who: Machine | None, what: str) -> None:
         self.story.append(f"{self.loop.time:9.2f}  {who.name if who else 'operator':<10} {what}")
 
-    def keys_with(self, prefix: str, after: str) -> list[str]:
-        return self._keys[
-            bisect_left(self._keys, max(prefix, after)) : bisect_left(self._keys, prefix + "\x7f")
-        ]
+    def stored_under(self, prefix: str, after: str) -> list[Stored]:
+        first, end = bisect_left(self._keys, max(prefix, after)), bisect_left(self._keys, prefix + "\x7f")
+        return self._stored[first:end]
 
     def put(self, key: str, data: bytes, writer: object) -> None:
         self.versions += 1
-        if key not in self.objects:
-            insort(self._keys, key)
-        entry, before = Entry(key, str(self.versions)), self.objects.get(key)
-        self.objects[key] = Stored(data, entry, self.loop.time, writer, before)
+        before, place = self.objects.get(key), bisect_left(self._keys, key)
+        stored = Stored(data, Entry(key, str(self.versions)), self.loop.time, writer, before)
+        self.objects[key] = stored
+        if before is None:
+            self._keys.insert(place, key)
+            self._stored.insert(place, stored)
+        else:
+            self._stored[place] = stored
 
     def run(self) -> list[str]:
         """Play it, and return what promises were broken."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli import main
 from tests.store.needs import need
 from tests.store.server import BUCKET, s3_server
 from tests.stories.command import STOKER
-from tests.stories.studies import TEXT
+from tests.stories.studies import TEXT, Here
 
 
 def _make(place: Path, output: str, **environment: str) -> None:
@@ -42,6 +43,17 @@ def study(made: Path, workplace: Path) -> Path:
     """A small study in `output`, run to its end."""
     shutil.copytree(made, workplace, dirs_exist_ok=True)
     return workplace / "output"
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Here:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        code = main(words)
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, shown.out, shown.err)
+
+    return run
 
 
 @pytest.fixture(scope="package")

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from stoker.cli import main
+from stoker import api
+from stoker.store import open_store
 from tests.stories.command import STOKER, stoker
+
+Here = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs the command in this process, which is quicker; `stoker` runs it as a person does."""
 
 TEXT = """\
 template:
@@ -39,10 +41,12 @@ def write(text: str) -> None:
 
 
 def make(text: str = TEXT, *words: str) -> None:
-    """Run a study to its end."""
+    """Run a study to its end; with options, by the command, which takes a little longer."""
     write(text)
-    done = stoker("run", *words)
-    assert done.returncode in (0, 1), done.stderr
+    if words:
+        assert stoker("run", *words).returncode in (0, 1)
+    else:
+        api.run()
 
 
 @contextmanager
@@ -58,12 +62,19 @@ def running(text: str = SLOW, begun: str = "output/N_1/begun") -> Iterator[subpr
         process.wait(timeout=30)
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What the command says to words that cannot be meant, without showing anything else. In this process."""
-    assert main(words) == 2, words
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    return shown.err
+def refusal(here: Here, *words: str) -> str:
+    """What the command says to words that cannot be meant, without showing anything else."""
+    done = here(*words)
+    assert (done.returncode, done.stdout) == (2, ""), words
+    return done.stderr
+
+
+def copy(source: str, target: str) -> None:
+    """A study in a bucket, once more."""
+    one, other = open_store(source), open_store(target)
+    kinds = ("plan/", "trials/", "done/", "files/", "beats/")
+    for entry in [entry for kind in kinds for entry in one.list(kind)]:
+        other.write(entry.key, one.read(entry.key) or b"")
 
 
 def until(holds: Callable[[], bool], most: float = 20) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from stoker.cli import main
 from tests.stories.command import stoker
-from tests.stories.studies import TEXT, make, refusal, running
+from tests.stories.studies import TEXT, Here, make, refusal, running
 
 
 def tree(place: Path) -> list[str]:
@@ -23,8 +23,12 @@ def of_trial(name: str, *stages: str) -> list[str]:
 
 
 EVERYTHING = sorted(
-    [*of_trial("N_1", "train", "test"), *of_trial("N_2", "train"), *of_trial("N_3", "train", "test")]
-    + ["params.yaml"]
+    [
+        "params.yaml",
+        *of_trial("N_1", "train", "test"),
+        *of_trial("N_2", "train"),
+        *of_trial("N_3", "train", "test"),
+    ]
 )
 
 
@@ -74,7 +78,7 @@ def test_links_stay_links(study: Path) -> None:
     (study / "N_1/model.pt").symlink_to("param")
     assert main(["pull", "output", "got", "1"]) == 0
     assert main(["pull", "output", "got", "1"]) == 0
-    assert os.readlink("got/N_1/model.pt") == "param"
+    assert Path("got/N_1/model.pt").readlink() == Path("param")
     assert Path("got/N_1/away").is_symlink()
 
 
@@ -92,7 +96,7 @@ def test_without_directories(workplace: Path) -> None:
     assert (log.parent.name, log.read_text()) == ("N_1", "1\n")
 
 
-def test_what_cannot_be_meant(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_meant(study: Path, here: Here) -> None:
     Path("file").touch()
     for words, told in {
         ("output",): "required: DEST",
@@ -103,6 +107,7 @@ def test_what_cannot_be_meant(study: Path, capsys: pytest.CaptureFixture[str]) -
         ("output", "got", "N_1", "--best", "2"): "give trials, or --best, not both",
         ("output", "got", "--best", "0"): "--best 0: expected a number above 0",
     }.items():
-        assert told in refusal(capsys, "pull", *words)
-    make("template: echo\n", "-o", "other")
-    assert "the study file has no `objective`" in refusal(capsys, "pull", "other", "got", "--best", "1")
+        assert told in refusal(here, "pull", *words)
+    shutil.rmtree("output")
+    make("template: echo\n")
+    assert "the study file has no `objective`" in refusal(here, "pull", "output", "got", "--best", "1")

@@ -74,7 +74,7 @@ def test_mistakes_are_raised(workplace: Path, study: Path) -> None:
     with pytest.raises(stoker.StokerError, match="did you mean 'template'"):
         stoker.run()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = stoker.nonsense  # type: ignore[attr-defined]
+        _ = stoker.nonsense
 
 
 def test_in_a_bucket(bucket: str) -> None:

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import main
+from stoker.spec.load import load
+from stoker.spec.problems import Source
+from stoker.store import open_store
 from stoker.study.opened import open_study
+from stoker.study.work import add_plan, plan_body
 from tests.stories.command import STOKER, stoker
-from tests.stories.studies import TEXT, refusal, running, write
+from tests.stories.studies import TEXT, Here, refusal, running
 
 
 def states(output: str = "output") -> list[str]:
     return [now.state.value for now in open_study(output).state.trials()]
 
 
-def test_stopping_the_study_and_going_on(workplace: Path) -> None:
+def test_stopping_the_study_and_going_on(workplace: Path, here: Here) -> None:
     with running() as process:
         stopped = stoker("stop")
         assert stopped.returncode == 0, stopped.stderr
@@ -28,16 +31,16 @@ def test_stopping_the_study_and_going_on(workplace: Path) -> None:
         )
         assert process.wait(timeout=20) == 1
         assert states() == ["released", "waiting"]
-        assert "the study is stopped; `stoker run` goes on with it" in stoker("status").stdout
-        again = stoker("stop")
+        assert "the study is stopped; `stoker run` goes on with it" in here("status").stdout
+        again = here("stop")
         assert (again.returncode, again.stderr.splitlines()[0]) == (0, "the study is stopped already")
     assert stoker("run").returncode == 0
     assert states() == ["finished", "finished"]
 
 
-def test_stopping_one_trial(workplace: Path) -> None:
+def test_stopping_one_trial(workplace: Path, here: Here) -> None:
     with running() as process:
-        stopped = stoker("stop", "1")
+        stopped = here("stop", "1")
         assert stopped.returncode == 0, stopped.stderr
         assert stopped.stderr == (
             "1 N_1 stops\n1 trial stopped; `stoker retry` or `stoker run` runs it again\n"
@@ -47,47 +50,36 @@ def test_stopping_one_trial(workplace: Path) -> None:
     assert states() == ["stopped", "finished"]
 
 
-def test_what_is_done_stays_so(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["stop"]) == 0
-    assert capsys.readouterr().err == "nothing is left to stop: all trials are done\n"
-    assert main(["stop", "N_1", "2"]) == 1
-    assert capsys.readouterr().err == "1 N_1 is finished already\n2 N_2 is failed already\n"
-    assert "there is no trial 'N_7'" in refusal(capsys, "stop", "N_7")
+def test_what_is_done_stays_so(study: Path, here: Here) -> None:
+    done = here("stop")
+    assert (done.returncode, done.stderr) == (0, "nothing is left to stop: all trials are done\n")
+    done = here("stop", "N_1", "2")
+    assert (done.returncode, done.stderr) == (1, "1 N_1 is finished already\n2 N_2 is failed already\n")
+    assert "there is no trial 'N_7'" in refusal(here, "stop", "N_7")
     assert not (study / ".stoker/orders").exists()
 
 
 @pytest.mark.parametrize(("answer", "is_stopped"), [("n", False), ("", False), ("yes", True)])
-def test_a_person_is_asked(workplace: Path, answer: str, is_stopped: bool) -> None:
-    write("template: sleep 60\n")
-    subprocess.run([STOKER, "run", "--detach"], check=True, capture_output=True)
-    try:
-        ours, theirs = pty.openpty()
-        asked = subprocess.Popen([STOKER, "stop"], stdin=theirs, stderr=theirs)
-        text = b""
-        while b"[y/N]" not in text:
-            text += os.read(ours, 4096)
-        os.write(ours, f"{answer}\n".encode())
-        assert asked.wait(timeout=30) == (0 if is_stopped else 1)
-        assert open_study("output").state.is_stopped is is_stopped
-        os.close(ours)
-        os.close(theirs)
-    finally:
-        stoker("stop", "--yes")
+def test_a_person_is_asked(study: Path, here: Here, answer: str, is_stopped: bool) -> None:
+    assert here("retry", "--failed").returncode == 0
+    ours, theirs = pty.openpty()
+    asked = subprocess.Popen([STOKER, "stop"], stdin=theirs, stderr=theirs)
+    text = b""
+    while b"[y/N]" not in text:
+        text += os.read(ours, 4096)
+    assert text == b"stop norms in output, with 0 running trials on 0 agents? [y/N] "
+    os.write(ours, f"{answer}\n".encode())
+    assert asked.wait(timeout=30) == (0 if is_stopped else 1)
+    assert open_study("output").state.is_stopped is is_stopped
+    os.close(ours)
+    os.close(theirs)
 
 
-def test_in_a_bucket(bucket: str, workplace: Path) -> None:
-    write(TEXT)
+def test_in_a_bucket(bucket: str, here: Here) -> None:
     place = f"{bucket}/stopped"
-    write("template: 'sleep 60'\nresource: [0]\n")
-    agent = subprocess.Popen([STOKER, "run", "-o", place], stdout=subprocess.DEVNULL)
-    while (
-        "running" not in (states(place) if agent.poll() is None else "running") if _is_there(place) else True
-    ):
-        assert agent.poll() is None
-    assert stoker("stop", "-o", place).returncode == 0
-    assert agent.wait(timeout=20) == 1
-    assert states(place) == ["released"]
-
-
-def _is_there(place: str) -> bool:
-    return stoker("status", place).returncode == 0
+    plan = plan_body(load(Source("params.yaml", TEXT)), {}, "20260131.235959")
+    add_plan(open_store(place), plan)
+    assert here("stop", "-o", place, "1").stderr.startswith("1 N_1 will not run\n1 trial stopped; ")
+    assert here("stop", "-o", place).returncode == 0
+    assert open_study(place).state.is_stopped
+    assert states(place) == ["stopped", "waiting", "waiting"]

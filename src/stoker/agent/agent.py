@@ -300,8 +300,8 @@ class Agent:
             self._wake()
 
     async def _run_stages(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
-        finished = await self._finished_stages(attempt)
-        left = [stage for stage in self._world.work.stages(attempt.trial) if stage not in finished]
+        finished, stages = await self._finished_stages(attempt), self._world.work.stages(attempt.trial)
+        left = [stage for stage in stages if stage not in finished]
         began = self._loop.now()
         if not self._leaving.done:
             await self._ledger.insist(self._world.prepare, attempt, self._known.oldest_round(attempt))
@@ -319,7 +319,8 @@ class Agent:
             if stage != left[-1]:  # the result speaks for the last one
                 await self._record_stage(attempt, stage)
         self._seconds = (self._seconds + self._loop.now() - began) / (2 if self._seconds else 1)
-        await self._commit(attempt.trial, attempt.round, Status.FINISHED, self._notes(attempt))
+        notes = {"stages": [*sorted(finished.difference(stages)), *stages], **self._notes(attempt)}
+        await self._commit(attempt.trial, attempt.round, Status.FINISHED, notes)
         await self._end(attempt, End.FINISHED)
 
     def _free(self, freed: Event[None], attempt: Attempt, left: Sequence[str]) -> None:
@@ -351,7 +352,7 @@ class Agent:
     async def _stages_of_round(self, trial: TrialId, round_: int, stages: Sequence[str]) -> set[str]:
         result = await self._ledger.read(records.result_key(trial, round_))
         if result is not None and result.get("status") == Status.FINISHED.value:
-            return set(stages)
+            return set(result.get("stages", stages))
         keys = {stage: records.stage_key(trial, round_, stage) for stage in stages}
         return {stage for stage, key in keys.items() if await self._ledger.store.read(key) is not None}
 

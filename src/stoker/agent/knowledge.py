@@ -211,8 +211,9 @@ class Knowledge:
 
     def _free(self, window: int) -> list[TrialId]:
         """The first trials that nobody holds, as many as the window has: first those that somebody held."""
-        again = sorted(filter(self.view.is_wanted, {*self.view.loose, *self._lost()}))
-        return list(islice(filterfalse(self._is_passed, chain(again, self.view.fresh())), window))
+        touched = sorted(filter(self.view.is_wanted, {*self.view.loose, *self._lost()}))
+        free = chain(filterfalse(self._is_early, touched), self.view.fresh())
+        return list(islice(filterfalse(self.own.__contains__, free), window))
 
     def _lost(self) -> Iterator[TrialId]:
         """Trials whose last attempt has no end, and an agent that is dead or does not stand by it."""
@@ -222,11 +223,9 @@ class Knowledge:
             if is_free and claim in self.view.claims:
                 yield self.view.claims[claim]
 
-    def _is_passed(self, trial: TrialId) -> bool:
-        if trial in self.own or self.not_before.get(trial, 0.0) > self._world.loop.now():
-            return True
-        before = self._world.work.before(trial) if trial.iteration > 1 else None
-        return before is not None and not self.view.is_done(before)
+    def _is_early(self, trial: TrialId) -> bool:
+        """Whether the trial waits after a failure."""
+        return self.not_before.get(trial, 0.0) > self._world.loop.now()
 
 
 def _rounds(order: Mapping[str, Any], what: str) -> Iterator[tuple[TrialId, int]]:

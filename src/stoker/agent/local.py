@@ -8,7 +8,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -249,7 +249,8 @@ class LocalWorld:
             "_slot": self._keeper.slots[slot].devices,
             "_study": planned.study.name,
         }
-        commands = newest.study.commands(trial, reserved)
+        asked = replace(trial, stages=(*self.study.stages(attempt.trial), stage))
+        commands = newest.study.commands(asked, reserved)
         if attempt.trial not in self._states:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103  (paths are texts here: this runs for every trial)
             if not planned.is_flat:

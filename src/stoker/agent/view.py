@@ -265,7 +265,9 @@ class View:
     def done_in(self, iteration: int, place: int) -> list[TrialId]:
         """Trials of a range that have a result."""
         range_ = self._range(iteration, place)
-        return [TrialId(iteration, number) for number, round_ in enumerate(range_.done, range_.first) if round_]
+        return [
+            TrialId(iteration, number) for number, round_ in enumerate(range_.done, range_.first) if round_
+        ]
 
     def state(self, trial: TrialId) -> TrialState:
         """What is known of a trial that is not done."""

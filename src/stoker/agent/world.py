@@ -67,7 +67,6 @@ class Work(Protocol):
     def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
     def retries(self, trial: TrialId) -> int: ...  # noqa: D102
     def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102
-    def before(self, trial: TrialId) -> TrialId | None: ...  # noqa: D102  which must be done first: it has the same directory
 
 
 class World(Protocol):

@@ -93,6 +93,8 @@ def _reopen(begun: Begun, force: bool) -> None:
     again = DONE if force else {State.FAILED, State.STOPPED}
     wanted = None if begun.wanted is None else set(begun.wanted)
     trials = [now.trial for now in state.trials(*again) if wanted is None or now.trial in wanted]
+    if not force and ask_for_missing_stages(begun):
+        begun.told.append("stages that were not asked for before run for trials that are finished")
     if trials:
         orders.open_rounds(state, trials, fresh=force)
         count = f"{len(trials):,} trial{'s' * (len(trials) > 1)}"
@@ -100,6 +102,25 @@ def _reopen(begun: Begun, force: bool) -> None:
             f"{count} run again" if force else f"{count} that failed or were stopped: tried again"
         )
         begun.opened.refresh()
+
+
+def ask_for_missing_stages(begun: Begun) -> int:
+    """Open a round for finished trials that lack a stage that is asked for now; how many there are."""
+    state, work = begun.opened.state, begun.opened.work
+    asked = [set(work.planned(iteration).asked_stages) for iteration in state.iterations]
+    if all(asked[-1] <= before for before in asked[:-1]):
+        return 0
+    wanted = None if begun.wanted is None else set(begun.wanted)
+    lacking = []
+    for result in state.results():
+        done = result.body.get("stages")
+        is_wanted = wanted is None or result.trial in wanted
+        if is_wanted and isinstance(done, list) and not set(work.stages(result.trial)).issubset(done):
+            lacking.append(result.trial)
+    if lacking:
+        orders.open_rounds(state, lacking, fresh=False)
+        begun.opened.refresh()
+    return len(lacking)
 
 
 def _look_around(begun: Begun) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.agent.metrics import read_metrics
-from stoker.cli.begin import Begun, counts_of
+from stoker.cli.begin import Begun, ask_for_missing_stages, counts_of
 from stoker.cli.board import Counts, Peer, Screen, Wish
 from stoker.cli.lines import final_words, make_screen
 from stoker.engines.local import LocalAgent
@@ -68,7 +68,7 @@ class Seen:
         if not isinstance(patterns, dict) or trial not in self._logs:
             return ""
         now, (looked, told) = time.monotonic(), self._metrics.get(trial, (0.0, ""))
-        if now - looked > 2.0:
+        if now - looked > 0.7:
             found = read_metrics(self._logs[trial], patterns, most=64 * 1024)
             told = "  ".join(f"{name} {value:.5g}" for name, value in found.items())
             self._metrics[trial] = (now, told)
@@ -89,18 +89,23 @@ class Seen:
 def watch(begun: Begun, plain: bool) -> int:
     """Start an agent, show what it does, and return the exit code."""
     seen = Seen(begun)
-    agent = LocalAgent(begun.agent_words)
+    agents = [LocalAgent(begun.agent_words)]
     wishes: list[Wish] = []
 
     def ask(wish: Wish) -> None:
         wishes.append(wish)
-        agent.tell(_WORDS[wish])
+        agents[-1].tell(_WORDS[wish])
 
     name, where = begun.chosen.study.name, begun.chosen.output
     screen = make_screen(name, where, seen.counts.total, plain, ask)
     try:
-        _follow(agent, screen, seen)
-        code = agent.wait()
+        _follow(agents[-1], screen, seen)
+        code = agents[-1].wait()
+        seen.look(time.time(), at_once=True)
+        if code == 0 and not wishes and ask_for_missing_stages(begun):  # others ran them by an older plan
+            agents.append(LocalAgent(begun.agent_words))
+            _follow(agents[-1], screen, seen)
+            code = agents[-1].wait()
         seen.look(time.time(), at_once=True)
         screen.tick(seen, time.time())
     finally:

@@ -30,19 +30,12 @@ def count(
 ) -> Total:
     """How many trials of the last of these iterations are to be run."""
     *earlier, last = planned
-    sampled = any(body.get("sample") is not None for body in bodies)
-    if not sampled and all(_asks_for_all_of(other, last) for other in earlier):
+    if not any(body.get("sample") is not None for body in bodies):
         return _count_new(earlier, last)
     size, numbers = _asked(bodies[-1].get("sample"), last)
     if size > MOST_LISTED:
         return Total(size, is_exact=False)
     return Total(sum(not is_skipped(number) for number in numbers))
-
-
-def _asks_for_all_of(earlier: Planned, last: Planned) -> bool:
-    """Whether every trial of `last` that `earlier` asks for, too, has no stage that is new."""
-    wanted = {stage for sweep in last.plan.sweeps for stage in sweep.stages}
-    return all(wanted.issubset(sweep.stages) for sweep in earlier.plan.sweeps)
 
 
 def _count_new(earlier: Sequence[Planned], last: Planned) -> Total:

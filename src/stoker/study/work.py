@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,17 @@ class Planned:
         self.directory: str | None = body.get("directory")  # where its commands run
         self.output: str | None = body.get("output")  # its output as commands name it, from there
         self.is_flat = bool(body.get("flat"))  # all logs in one directory
+        self.asked_stages = tuple(dict.fromkeys(stage for sweep in sweeps for stage in sweep.stages))
         self.size = max((sweep.first + sweep.size for sweep in sweeps), default=0)
         sample = body.get("sample")
         picked = None if sample is None else self.plan.sample(int(sample), self.study.seed)
         self._picked = None if picked is None else {self.plan.trial(index).number for index in picked}
         self.trial = lru_cache(maxsize=4096)(self._trial)
+
+    def with_params(self, trial: Trial) -> Trial | None:
+        """The trial of this iteration with the same parameters, if it asks for them."""
+        number = self.plan.first_with(trial.params)
+        return None if number is None else self.trial(number)
 
     def _trial(self, number: int) -> Trial | None:
         """The trial with a number; None if it is not asked for, or was asked for before."""
@@ -61,7 +66,7 @@ class Planned:
 
 
 class Focus:
-    """What one iteration asks for, whichever runs it: agents of `stoker run` do that and no more."""
+    """What one iteration asks for, whichever owns it: agents of `stoker run` do that and no more."""
 
     def __init__(self, work: StudyWork, iteration: int) -> None:
         self._work, self._iteration = work, iteration
@@ -73,27 +78,28 @@ class Focus:
         return self._work.planned(self._iteration).size
 
     def _find_owners(self, number: int) -> tuple[TrialId, ...]:
-        """The trials that run what a number of this iteration asks for."""
+        """The trial that a number of this iteration asks for; none if it asks for nothing."""
         found = self._work.trial(TrialId(self._iteration, number))
-        same = () if found is None else self._work.same_as(found, self._iteration)
-        return tuple(one for one in same if found and set(found.stages).intersection(self._work.stages(one)))
+        owner = None if found is None else self._work.owner(found)
+        return () if owner is None else (owner,)
 
     def covers(self, trial: TrialId) -> bool:
         """Whether this iteration asks for a trial of any iteration."""
         found = self._work.trial(trial)
-        planned = self._work.planned(self._iteration)
-        number = None if found is None else planned.plan.first_with(found.params)
-        return number is not None and planned.trial(number) is not None
+        return found is not None and self._work.planned(self._iteration).with_params(found) is not None
 
 
 class StudyWork:
-    """All iterations of a study, as they are read from the store, in order."""
+    """All iterations of a study, as they are read from the store, in order.
+
+    A trial is its parameters: it belongs to the first iteration that asks for them. What it runs, and how, is
+    as the last one says: whoever mends a command and runs the study again means the new one.
+    """
 
     def __init__(self, output: Path | None) -> None:
         self._output = output
         self._iterations: list[Planned] = []
         self._by_body: dict[str, Planned] = {}
-        self._asked = lru_cache(maxsize=8192)(self._find_asked)
         self._newest = lru_cache(maxsize=8192)(self._find_newest)
 
     def add(self, body: Mapping[str, Any]) -> Planned:
@@ -109,21 +115,34 @@ class StudyWork:
         return self.add(body).size
 
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]:
-        """Tells whether there is nothing to run for a trial of an iteration: it is not asked for, or all of
-        it was asked for before."""
+        """Tells whether a trial of an iteration is not its own: not asked for, or asked for before."""
         planned = self.add(body)
-        iteration = self._iterations.index(planned) + 1
-        if iteration == 1:
+        earlier = self._iterations[: self._iterations.index(planned)]
+        if not earlier:
             return lambda number: planned.trial(number) is None
-        return lambda number: not self._asked(TrialId(iteration, number)).stages
+
+        @lru_cache(maxsize=8192)
+        def is_skipped(number: int) -> bool:
+            found = planned.trial(number)
+            return found is None or any(other.with_params(found) is not None for other in earlier)
+
+        return is_skipped
+
+    def owner(self, trial: Trial) -> TrialId | None:
+        """The trial of the first iteration that asks for the same parameters."""
+        for iteration, planned in enumerate(self._iterations, 1):
+            same = planned.with_params(trial)
+            if same is not None:
+                return TrialId(iteration, same.number)
+        return None
 
     def stages(self, trial: TrialId) -> Sequence[str]:
-        """The stages to run for a trial, in order: those that no earlier iteration asked for."""
-        return self._asked(trial).stages
+        """The stages to run for a trial, in order."""
+        return self._last(trial)[1]
 
-    def before(self, trial: TrialId) -> TrialId | None:
-        """The trial of an earlier iteration with the same parameters, and so the same directory."""
-        return self._asked(trial).before
+    def newest(self, trial: TrialId, stage: str | None = None) -> Planned:
+        """The last iteration that asks for a trial, and for a stage of it."""
+        return self._last(trial, stage)[0]
 
     def retries(self, trial: TrialId) -> int:
         """How often a trial may fail and be tried again."""
@@ -133,22 +152,6 @@ class StudyWork:
         """Whether a stage holds its slot while it runs."""
         return stage not in self.newest(trial, stage).without_slot
 
-    def newest(self, trial: TrialId, stage: str | None = None) -> Planned:
-        """The last iteration that asks for a trial, and for a stage of it: whoever mends a command and runs
-        the study again means the new one."""
-        if trial.iteration == len(self._iterations):
-            return self._iterations[-1]
-        return self._newest(trial, stage, len(self._iterations))
-
-    def _find_newest(self, trial: TrialId, stage: str | None, last: int) -> Planned:
-        found = self.trial(trial)
-        for planned in reversed(self._iterations[trial.iteration : last]):
-            number = None if found is None else planned.plan.first_with(found.params)
-            same = None if number is None else planned.trial(number)
-            if same is not None and (stage is None or stage in same.stages):
-                return planned
-        return self.planned(trial.iteration)
-
     def trial(self, trial: TrialId) -> Trial | None:
         """A trial by its id; None if it is not asked for."""
         return self.planned(trial.iteration).trial(trial.number)
@@ -157,35 +160,20 @@ class StudyWork:
         """An iteration by its number."""
         return self._iterations[iteration - 1]
 
-    def same_as(self, trial: Trial, last: int) -> tuple[TrialId, ...]:
-        """The trials with the same parameters, of iterations up to `last`, that have something to run."""
-        found = []
-        for iteration, planned in enumerate(self._iterations[:last], 1):
-            number = planned.plan.first_with(trial.params)
-            if number is not None and self.stages(TrialId(iteration, number)):
-                found.append(TrialId(iteration, number))
-        return tuple(found)
+    def _last(self, trial: TrialId, stage: str | None = None) -> tuple[Planned, tuple[str, ...]]:
+        if trial.iteration == len(self._iterations):
+            planned = self._iterations[-1]
+            found = planned.trial(trial.number)
+            return planned, found.stages if found is not None else ()
+        return self._newest(trial, stage, len(self._iterations))
 
-    def _find_asked(self, trial: TrialId) -> _Asked:
+    def _find_newest(self, trial: TrialId, stage: str | None, last: int) -> tuple[Planned, tuple[str, ...]]:
         found = self.trial(trial)
-        if found is None:
-            return _Asked((), None)
-        before, stages = None, found.stages
-        for iteration, planned in enumerate(self._iterations[: trial.iteration - 1], 1):
-            number = planned.plan.first_with(found.params)
-            same = None if number is None else planned.trial(number)
-            if same is not None:
-                stages = tuple(stage for stage in stages if stage not in same.stages)
-                before = TrialId(iteration, same.number)
-        return _Asked(stages, before)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What an iteration asks for that none before it did."""
-
-    stages: tuple[str, ...]
-    before: TrialId | None
+        for planned in reversed(self._iterations[trial.iteration : last]):
+            same = None if found is None else planned.with_params(found)
+            if same is not None and (stage is None or stage in same.stages):
+                return planned, same.stages
+        return self.planned(trial.iteration), found.stages if found is not None else ()
 
 
 def read_plans(place: Place) -> list[Planned]:

@@ -110,8 +110,8 @@ class ForgetsOwn(Agent):
 class RunsOn(Agent):
     """Does not notice that somebody took over, and runs stages without asking what is finished."""
 
-    async def _finished_stages(self, attempt: Attempt) -> set[str]:
-        return set()
+    async def _finished_stages(self, attempt: Attempt) -> tuple[set[str], dict[str, Any]]:
+        return set(), {}
 
 
 class RunsOnAlone(Agent):

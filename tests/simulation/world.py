@@ -124,6 +124,9 @@ class Machine:
         simulation.tell(self, f"{outcome.value} {stage} of {attempt.trial}")
         return outcome
 
+    def stage_notes(self, attempt: Attempt, stage: str) -> dict[str, Any]:
+        return {}
+
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         return {}
 

@@ -42,6 +42,13 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     assert [path.name for path in workplace.iterdir()] == ["params.yaml"]
 
 
+def test_trials_complete(study: Path) -> None:
+    for words in ("logs N_", "rm --yes N_", "status -o output 1 N_"):
+        assert stoker("_complete", *words.split(" ")).stdout == "N_1\nN_2\nN_3\n"
+    for words in ("logs -o ", "stop -o nowhere ", "stop -o s3://nowhere "):
+        assert stoker("_complete", *words.split(" ")).stdout == ""
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_there_is_a_script_for_every_shell(shell: str) -> None:
     assert "stoker _complete" in stoker("completion", shell).stdout

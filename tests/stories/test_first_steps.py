@@ -26,7 +26,7 @@ template:
   test: python test.py {_output}
 default: {lr: 0.1, seed: 0}
 resource: [0, "1,2"]
-retry: 2
+archive: 2
 ---
 _title: norms
 norm: [new, batch]
@@ -66,7 +66,7 @@ def test_what_check_tells(workplace: Path) -> None:
         "trials     4 (5 asked for, 1 of them repeats)",
         "slots      2: GPU 0 · GPUs 1,2",
         "orphans    seed",
-        "not yet    retry",
+        "not yet    archive",
         "first trial  output/Norm_new-Lr_0.1",
         "python train.py --lr 0.1 --norm new --save output/Norm_new-Lr_0.1 --trial 1 --study",
     ):

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.cli import main
 from tests.stories.command import stoker
-from tests.stories.studies import TEXT, Here, make, refusal, running
+from tests.stories.studies import TEXT, Here, make, refusal, running, write
 
 
 def tree(place: Path) -> list[str]:
@@ -87,6 +87,14 @@ def test_while_it_runs(workplace: Path) -> None:
         assert main(["pull", "output", "got"]) == 0
         assert next(Path("got/N_1").glob("log.*")).read_text() == "begun 1\n"
         assert not Path("got/N_2").exists()
+
+
+def test_a_second_iteration(study: Path) -> None:
+    write(TEXT.replace("tested {n}'", "tested {n}'\n  more: 'echo more'"))
+    assert stoker("run", "-c", "more").returncode == 0
+    got = stoker("pull", "output", "got", "N_1", "--include", "log.*")
+    assert got.stdout.startswith("1 trial, 3 files, ")
+    assert stoker("logs", "N_1").stdout == "more\n"
 
 
 def test_without_directories(workplace: Path) -> None:

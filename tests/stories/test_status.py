@@ -11,7 +11,6 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from stoker import api
 from stoker.cli.status_page import Page
 from stoker.cli.store_options import open_at
 from tests.stories.command import STOKER, stoker
@@ -48,7 +47,7 @@ def test_parts_of_it(study: Path, here: Here) -> None:
 
 def test_the_history_of_a_trial(study: Path, here: Here) -> None:
     assert here("retry", "2").returncode == 0
-    assert api.open().run().counts.failed == 1
+    assert stoker("run").returncode == 1
     shown = here("status", "output", "2").stdout
     assert shown.startswith("2  N_2  failed\n")
     assert "params       n: 2\n" in shown

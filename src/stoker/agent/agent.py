@@ -300,7 +300,8 @@ class Agent:
             self._wake()
 
     async def _run_stages(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
-        finished, stages = await self._finished_stages(attempt), self._world.work.stages(attempt.trial)
+        finished, metrics = await self._finished_stages(attempt)
+        stages = self._world.work.stages(attempt.trial)
         left = [stage for stage in stages if stage not in finished]
         began = self._loop.now()
         if not self._leaving.done:
@@ -320,6 +321,8 @@ class Agent:
                 await self._record_stage(attempt, stage)
         self._seconds = (self._seconds + self._loop.now() - began) / (2 if self._seconds else 1)
         notes = {"stages": [*sorted(finished.difference(stages)), *stages], **self._notes(attempt)}
+        if metrics:
+            notes["metrics"] = {**metrics, **notes.get("metrics", {})}
         await self._commit(attempt.trial, attempt.round, Status.FINISHED, notes)
         await self._end(attempt, End.FINISHED)
 
@@ -330,31 +333,35 @@ class Agent:
 
     async def _record_stage(self, attempt: Attempt, stage: str) -> None:
         key = records.stage_key(attempt.trial, attempt.round, stage)
-        await self._ledger.put_once(key, {"attempt": attempt.number}, attempt.nonce)
+        body = {"attempt": attempt.number, **self._world.stage_notes(attempt, stage)}
+        await self._ledger.put_once(key, body, attempt.nonce)
         self._known.note(Mark(attempt.trial, attempt.round, "stage", stage=stage))
 
-    async def _finished_stages(self, attempt: Attempt) -> set[str]:
-        """Stages that earlier attempts finished, in this round or in those it goes on from.
+    async def _finished_stages(self, attempt: Attempt) -> tuple[set[str], dict[str, Any]]:
+        """Stages that earlier attempts finished, in this round or in those it goes on from; their metrics.
 
         Read one by one: a listing may be late, and a finished stage must never run again.
         """
         if attempt.number == 1 and attempt.round == 1:
-            return set()
+            return set(), {}
         return await self._ledger.insist(self._read_stages, attempt)
 
-    async def _read_stages(self, attempt: Attempt) -> set[str]:
+    async def _read_stages(self, attempt: Attempt) -> tuple[set[str], dict[str, Any]]:
         found: set[str] = set()
+        metrics: dict[str, Any] = {}
         stages = self._world.work.stages(attempt.trial)
         for round_ in range(self._known.oldest_round(attempt), attempt.round + 1):
-            found.update(await self._stages_of_round(attempt.trial, round_, stages))
-        return found
-
-    async def _stages_of_round(self, trial: TrialId, round_: int, stages: Sequence[str]) -> set[str]:
-        result = await self._ledger.read(records.result_key(trial, round_))
-        if result is not None and result.get("status") == Status.FINISHED.value:
-            return set(result.get("stages", stages))
-        keys = {stage: records.stage_key(trial, round_, stage) for stage in stages}
-        return {stage for stage, key in keys.items() if await self._ledger.store.read(key) is not None}
+            result = await self._ledger.read(records.result_key(attempt.trial, round_))
+            if result is not None and result.get("status") == Status.FINISHED.value:
+                found.update(result.get("stages", stages))
+                metrics.update(result.get("metrics", {}))
+                continue
+            for stage in stages:
+                body = await self._ledger.read(records.stage_key(attempt.trial, round_, stage))
+                if body is not None:
+                    found.add(stage)
+                    metrics.update(body.get("metrics", {}))
+        return found, metrics
 
     async def _end_early(self, attempt: Attempt, outcome: Outcome) -> None:
         if outcome is Outcome.FAILED:

@@ -14,8 +14,8 @@ from stoker.store import records
 from stoker.store.records import Mark, TrialId
 
 READS = 20
-"""So many claims, and so many beats, are read in a look at most. In a fleet of a thousand, each reading all of
-them would keep a bucket busier than the trials do; so others read the others, and the next look goes on."""
+"""So many claims, and so many beats, are read in a look at most. In a fleet of a thousand, each reading all
+of them would keep a bucket busier than the trials do: others read the others, and the next look goes on."""
 
 
 class Knowledge:

@@ -118,6 +118,11 @@ class LocalWorld:
         shown = [{"label": slot.label, "holder": holders.get(slot.number, "")} for slot in self._keeper.slots]
         self._tell({"event": "slots", "pid": os.getpid(), "slots": shown, "notes": self._keeper.notes})
 
+    def stage_notes(self, attempt: Attempt, stage: str) -> dict[str, Any]:
+        """What a finished stage came to, in case that a later attempt does the rest."""
+        notes = self._notes.get(attempt, {})
+        return {name: notes[name] for name in (stage, "metrics") if name in notes}
+
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         """What its stages came to."""
         return {"time": stamp(), **self._notes.pop(attempt, {})}

@@ -91,6 +91,7 @@ class World(Protocol):
     def forget(self, attempt: Attempt) -> None: ...  # noqa: D102  it is over
     def suspend(self) -> None: ...  # noqa: D102  all stages stand still
     def resume(self) -> None: ...  # noqa: D102
+    def stage_notes(self, attempt: Attempt, stage: str) -> dict[str, Any]: ...  # noqa: D102  what to keep of a finished stage
     def notes(self, attempt: Attempt) -> dict[str, Any]: ...  # noqa: D102  what to keep of an attempt with its end
 
     def committed(self, trial: TrialId, status: Status, body: Mapping[str, Any]) -> None: ...  # noqa: D102

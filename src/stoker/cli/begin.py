@@ -134,9 +134,9 @@ def _look_around(begun: Begun) -> None:
         running = sum(len(agent.claims) for agent in others)
         many = f"{len(others)} other agents are" if len(others) > 1 else "another agent is"
         begun.told.append(f"{many} at work on this study, with {running} trials running")
-    lost = counts[State.LOST]
-    if lost:
-        begun.told.append(f"{lost:,} were interrupted, and go on")
+    left = counts[State.LOST] + counts[State.RELEASED]
+    if left:
+        begun.told.append(f"{left:,} were interrupted, and go on")
     if counts["left"] == 0:
         begun.is_left = False
         begun.told.append("nothing is left to do (-f runs finished trials again)")
@@ -154,6 +154,7 @@ def counts_of(begun: Begun) -> dict[State | str, int]:
                 State.STOPPED: known.stopped,
                 State.RUNNING: known.running,
                 State.LOST: known.lost,
+                State.RELEASED: known.released,
                 "total": known.total,
             }
         )

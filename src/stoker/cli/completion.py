@@ -1,10 +1,14 @@
-"""Print the completion script of your shell: commands, options, titles and stages complete with TAB."""
+"""Print the completion script of your shell.
+
+Commands, options, titles and stages complete with TAB, and the trials of a study in a directory.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
 
 from stoker.cli import COMMANDS
 
@@ -14,6 +18,9 @@ EXAMPLES = """\
   zsh:   echo 'eval "$(stoker completion zsh)"' >> ~/.zshrc
   fish:  stoker completion fish > ~/.config/fish/completions/stoker.fish
 """
+
+MOST = 1000
+"""So many trials are offered."""
 
 SCRIPTS = {
     "bash": """\
@@ -73,8 +80,29 @@ def _for_command(words: Sequence[str]) -> Iterable[str]:
     current = next((action for action in actions if flag in action.option_strings), None)
     if current is not None and current.dest in ("title", "command"):
         return _from_study(words, current.dest)
+    if current is not None and flag == words[-2] and current.nargs != 0:
+        return []  # its own word: a file, most often
+    if any(action.dest in ("trial", "trials", "words") for action in actions):
+        return _trials(words)
     positional = next((action for action in actions if not action.option_strings), None)
     return [str(choice) for choice in (positional.choices if positional else None) or ()]
+
+
+def _trials(words: Sequence[str]) -> list[str]:
+    """Names of trials of the study that the words name, unless it is in a bucket or has very many."""
+    from stoker.cli.frame import environment
+    from stoker.core.errors import StokerError
+    from stoker.study.opened import open_study
+
+    given = [after for word, after in pairwise(words) if word in ("-o", "--output")]
+    place = [*given, environment("STOKER_OUTPUT", "output")][0]
+    if "://" in place:
+        return []
+    try:
+        opened = open_study(place)
+        return [opened.trial(now.trial).name for now in islice(opened.state.trials(), MOST)]
+    except StokerError:
+        return []
 
 
 def _from_study(words: Sequence[str], what: str) -> list[str]:

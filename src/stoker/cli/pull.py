@@ -68,13 +68,15 @@ def run(options: argparse.Namespace) -> int:
     select = Select(tuple(options.include), tuple(options.exclude))
     _write_study_file(opened, dest)
 
-    def fetch(trial: TrialId) -> Got:
-        try:
-            return _fetch(opened, trial, dest / opened.trial(trial).name, select)
-        except (OSError, StokerError) as error:
-            return Got(problem=f"{opened.trial(trial).name}: {error}")
+    by_name = _by_name(opened, trials)
 
-    got = _fetch_all(trials, fetch)
+    def fetch(name: str) -> Got:
+        try:
+            return _sum(_fetch(opened, trial, dest / name, select) for trial in by_name[name])
+        except (OSError, StokerError) as error:
+            return Got(problem=f"{name}: {error}")
+
+    got = _fetch_all(list(by_name), fetch)
     for each in got:
         if each.problem:
             say(f"stoker: {each.problem}")
@@ -115,12 +117,22 @@ def _write_study_file(opened: Opened, dest: Path) -> None:
         raise UsageError(f"cannot write into {dest}: {error.strerror}") from None
 
 
-def _fetch_all(trials: Sequence[TrialId], fetch: Callable[[TrialId], Got]) -> list[Got]:
-    """Several at a time. Iterations of a trial share a directory, but not what is in it."""
+def _by_name(opened: Opened, trials: Sequence[TrialId]) -> dict[str, list[TrialId]]:
+    """Iterations of a trial have one directory; in a bucket, what each put there goes to the same place."""
+    found: dict[str, list[TrialId]] = {}
+    for trial in trials:
+        same = found.setdefault(opened.trial(trial).name, [])
+        if opened.place.is_remote or not same:
+            same.append(trial)
+    return found
+
+
+def _fetch_all(names: Sequence[str], fetch: Callable[[str], Got]) -> list[Got]:
+    """Several trials at a time."""
     got: list[Got] = []
-    with _progress(len(trials)) as tick, ThreadPoolExecutor(AT_ONCE) as pool:
+    with _progress(len(names)) as tick, ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for each in pool.map(fetch, trials):
+            for each in pool.map(fetch, names):
                 got.append(each)
                 tick(each)
         except BaseException:

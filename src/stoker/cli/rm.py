@@ -18,7 +18,7 @@ from pathlib import Path
 from stoker.agent import files
 from stoker.cli.log_files import Logs
 from stoker.cli.store_options import add_store, add_trials, can_ask, confirm, open_at, say, store_of
-from stoker.cli.told import called, many, size
+from stoker.cli.told import called, many, number, size
 from stoker.core.errors import UsageError
 from stoker.core.values import digest
 from stoker.spec.outputs import owner_in
@@ -94,7 +94,7 @@ def _idle(opened: Opened, options: argparse.Namespace) -> list[TrialId]:
     if options.force:
         return found
     for trial in running:
-        say(f"{called(opened, trial)} is running: left as it is (stoker stop {trial.number}, or --force)")
+        say(f"{called(opened, trial)} is running: left as it is (stoker stop {number(trial)}, or --force)")
     return [trial for trial in found if trial not in running]
 
 

@@ -90,7 +90,9 @@ def run(options: argparse.Namespace) -> int:
     from stoker.cli.status_page import Page, history_page
 
     if trials:
-        _print(line for trial in trials for line in history_page(opened, trial))
+        for place, trial in enumerate(trials):
+            sys.stdout.write("\n" if place else "")
+            _print(history_page(opened, trial))
     else:
         _print(Page(opened, store, options).lines(time.time(), _width()))
     return 0

@@ -236,14 +236,11 @@ def history_page(opened: Opened, trial: TrialId) -> Iterator[Text]:
     result = history.results.get(now.round if now is not None else 1, {})
     if isinstance(result.get("metrics"), dict):
         yield from _facts("metrics", [metrics_text({name: v}) for name, v in result["metrics"].items()])
-    yield Text()
 
 
 def _attempt(opened: Opened, trial: TrialId, place: int, attempt: Attempt, state: State) -> Iterator[Text]:
     began = seconds(attempt.claim.get("time"))
-    ended = seconds(attempt.figures.get("time"))
     when = time.strftime("%d %b %H:%M:%S", time.localtime(began)) if began else ""
-    took = f", {duration(ended - began)}" if began and ended else ""
     became = attempt.end.value if attempt.end else "running" if state is State.RUNNING else "lost"
     if attempt.end is End.FAILED:
         stage, why = failure(opened.trial(trial).stages, attempt.figures)
@@ -252,7 +249,7 @@ def _attempt(opened: Opened, trial: TrialId, place: int, attempt: Attempt, state
     round_ = f" (round {attempt.round})" if attempt.round > 1 else ""
     host = printable(attempt.agent.rsplit("-", 3)[0])
     yield Text.assemble(
-        (f"  {'attempt':<11}  ", "dim"), f"{place}{round_}  {when}{took}, on {host}  ", (became, style)
+        (f"  {'attempt':<11}  ", "dim"), f"{place}{round_}  {when}, on {host}  ", (became, style)
     )
 
 

@@ -95,12 +95,12 @@ class Study:
         return self._opened.state.counts()
 
     @property
-    def trials(self) -> Iterator[Trial]:
-        """All trials, in order, each made when it is asked for.
+    def trials(self) -> list[Trial]:
+        """All trials, in order.
 
         >>> rows = [{**trial.params, **trial.metrics} for trial in study.trials]
         """
-        return map(self._trial, self._opened.state.trials())
+        return [self._trial(now) for now in self._opened.state.trials()]
 
     def trial(self, word: str | int) -> Trial:
         """The trial with a number, a name, or a part that only one name has."""
@@ -146,7 +146,7 @@ class Study:
         self._bodies = None
         return self
 
-    def run(self, slots: Sequence[str] = ()) -> Study:
+    def run(self, slots: Sequence[str | int] = ()) -> Study:
         """Run on this machine what is left, and again what failed or was stopped. Returns when all is done.
 
         `slots` are GPUs as `-r` has them: ["0", "2,3"]. Ctrl-C gives back what runs.
@@ -154,7 +154,7 @@ class Study:
         state = self._opened.state
         orders.resume_study(state)
         orders.open_rounds(state, [now.trial for now in state.trials(State.FAILED, State.STOPPED)], False)
-        _run_agent([self.where, *(["-r", *slots] if slots else [])])
+        _run_agent([self.where, *(["-r", *_words(slots)] if slots else [])])
         return self.refresh()
 
     def stop(self, *words: str | int) -> None:
@@ -201,13 +201,18 @@ def open(where: str | PathLike[str] = "output") -> Study:
     return Study(open_study(word, is_gone), word)
 
 
+def _words(given: str | Sequence[str | int]) -> list[str]:
+    """One word is one, not its letters."""
+    return [given] if isinstance(given, str) else list(map(str, given))
+
+
 def run(
     file: str | PathLike[str] = "params.yaml",
     output: str | PathLike[str] = "output",
     *,
-    titles: Sequence[str] = (),
-    stages: Sequence[str] = (),
-    slots: Sequence[str] = (),
+    titles: str | Sequence[str] = (),
+    stages: str | Sequence[str] = (),
+    slots: Sequence[str | int] = (),
     force: bool = False,
 ) -> Study:
     """Run a study file on this machine, as `stoker run` does, and return the study when nothing is left.
@@ -222,9 +227,9 @@ def run(
         file=fspath(file),
         yaml=None,
         output=fspath(output),
-        title=list(titles),
-        command=list(stages),
-        resource=list(slots) or None,
+        title=_words(titles),
+        command=_words(stages),
+        resource=_words(slots) or None,
         sample=None,
         force=force,
         no_subdir=False,

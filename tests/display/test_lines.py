@@ -224,7 +224,7 @@ def test_the_end_says_what_failed_and_where_to_look() -> None:
         "  0.93  Norm_new-Moment_0.7",
         "",
         "files      output",
-        "next       stoker status · stoker logs 1 · stoker retry --failed · stoker run (goes on)",
+        "next       stoker status · stoker logs 1 · stoker retry --failed · the same command again goes on",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,6 +12,8 @@ from tests.simulation.world import Faults, Scenario, Simulation
 
 SEEDS = int(os.environ.get("STOKER_TEST_SEEDS", "200"))
 BATCH = 20
+SOAK = 1000
+"""From so many seeds on, fleets are played that take minutes each."""
 
 
 def scenario(seed: int) -> Scenario:
@@ -40,14 +43,48 @@ def scenario(seed: int) -> Scenario:
     )
 
 
+def fleet(machines: int, trials: int, hours: float) -> Scenario:
+    """A fleet on a bucket. Each machine has its own troubles, the store a few for all."""
+    own = ("kill", "pause", "preempt", "cut off")
+    faults = Faults(
+        before=0.01,
+        after=0.01,
+        retried=0.01,
+        latency=0.05,
+        staleness=5.0,
+        events=2.0,
+        kinds=own * machines + ("outage",),
+        orders=3,
+        failing=0.02,
+    )
+    return Scenario(trials, machines, slow=True, hours=hours, faults=faults)
+
+
+FLEETS = {
+    "a long study": fleet(machines=100, trials=10_000, hours=1.0),
+    "a wide study": fleet(machines=1000, trials=1500, hours=0.1),
+    "idle machines": fleet(machines=1000, trials=200, hours=0.1),
+    "many stages": replace(fleet(machines=200, trials=1500, hours=0.2), stages=("train", "avg", "test")),
+    "many slots": replace(fleet(machines=100, trials=3000, hours=0.2), slots=8),
+}
+
+
+def check(scenario: Scenario, seed: int) -> None:
+    simulation = Simulation(scenario, seed)
+    broken = simulation.run()
+    assert not broken, "\n".join([f"seed {seed}: {scenario}", *broken, *simulation.story[-60:]])
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_promises(first: int) -> None:
     for seed in range(first, first + BATCH):
-        simulation = Simulation(scenario(seed), seed)
-        broken = simulation.run()
-        assert not broken, "\n".join(
-            [f"seed {seed}: {simulation.scenario}", *broken, *simulation.story[-60:]]
-        )
+        check(scenario(seed), seed)
+
+
+@pytest.mark.skipif(SEEDS < SOAK, reason="for a long soak")
+@pytest.mark.parametrize("name", FLEETS)
+def test_promises_of_fleets(name: str) -> None:
+    check(FLEETS[name], 0)
 
 
 def test_a_quiet_night_wastes_nothing() -> None:

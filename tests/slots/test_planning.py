@@ -238,6 +238,7 @@ def test_gpus_are_set_and_threads_only_where_the_user_did_not() -> None:
         "CUDA_VISIBLE_DEVICES": "3",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "OMP_NUM_THREADS": "4",
+        "PYTHONUNBUFFERED": "1",
         "MKL_NUM_THREADS": "3",
         "OPENBLAS_NUM_THREADS": "4",
         "NUMEXPR_NUM_THREADS": "4",
@@ -251,6 +252,7 @@ def test_who_sets_omp_has_set_those_that_follow_it() -> None:
     slot = plan_slots(None, (), None, cores=8).slots[0]
     assert child_environment(slot, {}, {"OMP_NUM_THREADS": "7"}) == {
         "OMP_NUM_THREADS": "7",
+        "PYTHONUNBUFFERED": "1",
         "VECLIB_MAXIMUM_THREADS": "2",
         "RAYON_NUM_THREADS": "2",
         "TF_NUM_INTRAOP_THREADS": "2",

@@ -111,7 +111,7 @@ def test_what_is_finished_is_skipped_and_what_failed_is_tried_again() -> None:
     stoker("run")
     again = stoker("run")
     assert again.returncode == 1
-    assert "1 trial that failed" in again.stderr
+    assert "1 trial failed or stopped: tried again" in again.stderr
     assert "3 of 4 trials are finished already" in again.stderr
     assert traced("trace.train") == ["1", "2", "3", "3", "4"]
     assert traced("trace.test") == ["1", "2", "4"]
@@ -229,6 +229,96 @@ def test_a_command_finds_the_directory_that_the_study_was_started_in(tmp_path: P
     assert Path("output/X_1/where").read_text().strip() == str(tmp_path.resolve())
 
 
+def test_a_run_with_other_stages_does_not_disturb_one_that_works() -> None:
+    text = "template: {train: 'echo {x} >> trace.train; sleep 0.5', test: 'echo {x} >> trace.test'}\n"
+    write(text + "resource: ['']\n---\nx: [1, 2, 3, 4, 5, 6, 7, 8]\n")
+    first = background("run")
+    until(lambda: traced("trace.train"))
+    assert stoker("run", "-c", "test").returncode == 0
+    out, _ = first.communicate(timeout=60)
+    assert first.returncode == 0, out
+    assert traced("trace.train") == traced("trace.test") == list("12345678")
+
+
+def test_a_stage_that_one_sweep_gets_later_runs_for_its_finished_trials() -> None:
+    text = "template: {train: 'true {x}', test: 'echo {x} >> trace'}\n"
+    text += "---\n_cmd: [train]\nx: [1, 2]\n---\nx: [5]\n"
+    write(text)
+    assert stoker("run").returncode == 0
+    write(text.replace("_cmd: [train]\n", ""))
+    assert stoker("run").returncode == 0
+    assert traced("trace") == ["1", "2", "5"]
+
+
+def test_a_run_does_not_do_what_another_asks_for() -> None:
+    write("template: 'sleep 1; echo {x} >> trace'\nresource: ['']\n---\nx: [1, 2]\n")
+    first = background("run")
+    until(lambda: kinds()["claim"])
+    Path("other.yaml").write_text("template: 'echo {x} >> trace; exit 1'\nresource: ['']\n---\nx: [3]\n")
+    assert stoker("run", "other.yaml").returncode == 1
+    out, _ = first.communicate(timeout=60)
+    assert first.returncode == 0, out
+    assert "2 of 2 finished" in out
+    assert traced("trace") == ["1", "2", "3"]
+
+
+def test_a_plan_that_cannot_be_read_is_told() -> None:
+    write(STUDY)
+    stoker("run")
+    Path("output/.stoker/plan/0001").write_text("garbage")
+    done = stoker("run")
+    assert done.returncode == 1
+    assert "plan/0001 cannot be read" in done.stderr
+
+
+def test_slots_are_checked_before_anything_is_undone() -> None:
+    write("template: 'true'\n")
+    assert stoker("run").returncode == 0
+    assert stoker("run", "-f", "-r", *["0"] * 100).returncode == 2
+    assert kinds() == {"claim": 1, "result": 1, "finished": 1}
+    assert not Path("output/.stoker/orders").exists()
+
+
+def test_what_only_its_owner_may_read_stays_so() -> None:
+    write("template: 'true'\nenv: {TOKEN: secret}\n")
+    Path("params.yaml").chmod(0o600)
+    assert stoker("run").returncode == 0
+    assert Path("output/params.yaml").stat().st_mode & 0o777 == 0o600
+    assert Path("output/.stoker").stat().st_mode & 0o077 == 0
+
+
+def test_an_output_that_is_moved_away_is_not_made_again() -> None:
+    write("template: 'echo {x} >> trace; sleep 1'\nresource: ['']\n---\nx: [1, 2, 3]\n")
+    running = background("run")
+    until(lambda: traced("trace"))
+    Path("output").rename("moved")
+    time.sleep(2)
+    assert not Path("output/.stoker").exists()
+    Path("moved").rename("output")
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert traced("trace") == ["1", "2", "3"]
+
+
+def test_what_a_killed_agent_of_this_host_held_is_taken_at_once() -> None:
+    write(
+        "template: 'echo {x}.{_attempt} >> trace; [ {x}.{_attempt} != 1.1 ] || sleep 600'\n"
+        "resource: ['']\n---\nx: [1, 2]\n"
+    )
+    assert stoker("run", "--detach").returncode == 0
+    until(lambda: traced("trace"))
+    second = background("run")
+    until(lambda: "2.1" in traced("trace"))
+    time.sleep(6)  # it has heard the first one's beats
+    beats = [json.loads(path.read_text()) for path in Path("output/.stoker/beats").iterdir()]
+    os.kill(next(beat["pid"] for beat in beats if beat["running"]), signal.SIGKILL)
+    began = time.monotonic()
+    second.communicate(timeout=50)
+    assert second.returncode == 0
+    assert traced("trace") == ["1.1", "1.2", "2.1"]
+    assert time.monotonic() - began < 30, "it waited for a lease"
+
+
 # Interrupted
 
 
@@ -261,9 +351,9 @@ def test_a_second_interrupt_ends_what_does_not_want_to() -> None:
 
 def test_a_reader_that_leaves_ends_the_study_gracefully() -> None:
     write(SLEEPY.replace("0.2", "1"))
-    subprocess.run(
-        ["bash", "-c", f"{STOKER} run | head -1"], check=True, timeout=60, stdout=subprocess.DEVNULL
-    )
+    told = f"{STOKER} run | head -1 > first; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", told], check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == "130\n"
     until(lambda: kinds()["claim"] == kinds()["released"] + kinds()["finished"])
     assert kinds()["finished"] < 8
 

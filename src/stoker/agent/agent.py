@@ -55,8 +55,9 @@ class Agent:
     async def main(self) -> None:
         """Join the study, work until nothing is left, and leave."""
         await self._beat()
+        chores = [self._loop.spawn(self._keep_beating())]  # the first look may take longer than a lease
         await self._ledger.insist(self._known.look)
-        chores = [self._loop.spawn(chore()) for chore in (self._keep_beating, self._keep_looking)]
+        chores.append(self._loop.spawn(self._keep_looking()))
         if self._world.is_shared:
             chores.append(self._loop.spawn(self._keep_standing_still()))
         slots = [self._loop.spawn(self._serve(slot)) for slot in range(self._slots)]
@@ -81,7 +82,7 @@ class Agent:
 
     def focus_on(self, focus: Focus) -> None:
         """Do only what is asked for here; others may do the rest of the study."""
-        self._known.view.focus = focus
+        self._known.focus = focus
 
     def pause(self, paused: bool) -> None:
         """Claim nothing more for now, or go on; what runs is not touched."""
@@ -182,7 +183,7 @@ class Agent:
     async def _serve(self, slot: int) -> None:
         while not self._world.take_slot(slot):
             await self._pause(BUSY_SLOT)
-            if self._leaving.done or await self._is_all_done():
+            if self._leaving.done or self._known.is_study_stopped or await self._is_all_done():
                 return
         while not self._leaving.done:
             attempt = await self._next_attempt()
@@ -272,8 +273,11 @@ class Agent:
         return None
 
     async def _is_won(self, attempt: Attempt) -> bool:
-        if attempt.number > 1 and await self._has_result(attempt.trial, attempt.round):
-            return False
+        if attempt.number > 1:
+            if await self._has_result(attempt.trial, attempt.round):
+                return False
+            if await self._ledger.insist(self._known.is_back, attempt):
+                return False
         won = await self._ledger.put_once(
             attempt.claim, {"agent": self.name, "time": self._world.stamp()}, attempt.nonce
         )

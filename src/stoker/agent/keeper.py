@@ -56,7 +56,7 @@ class Keeper:
         if not self._asks_driver or not slot.devices:
             return ""
         busy = used_by_others(self._read() or (), frozenset(self._ours()))
-        return "used by another program" if any(_gpu(name) in busy for name in slot.identities) else ""
+        return "another program" if any(_gpu(name) in busy for name in slot.identities) else ""
 
     def _ours(self) -> list[str]:
         return [_gpu(name) for number in self._held for name in self.slots[number].identities]
@@ -66,7 +66,7 @@ class Keeper:
             return ""
         found = self._locks.try_acquire(slot.identities, self._owner)
         if not isinstance(found, Lock):
-            return f"held by {found}"
+            return str(found)
         self._held[number] = found
         self.notes += [problem for problem in found.problems if problem not in self.notes]
         return ""

@@ -8,7 +8,7 @@ from itertools import chain, filterfalse, islice
 from typing import Any
 
 from stoker.agent.ledger import Ledger
-from stoker.agent.view import Decision, View, Watch, judge
+from stoker.agent.view import Decision, Focus, View, Watch, judge
 from stoker.agent.world import Attempt, Settings, World
 from stoker.store import records
 from stoker.store.records import Mark, TrialId
@@ -29,11 +29,13 @@ class Knowledge:
         self.own: dict[TrialId, Attempt] = {}  # what this agent holds
         self.not_before: dict[TrialId, float] = {}  # trials that wait after a failure
         self._holders: dict[str, str] = {}  # claim → agent, of claims without an end
+        self.focus: Focus | None = None  # what this agent is for, if not for all of the study
         self._orders = 0
         self._stopped: set[tuple[TrialId, int]] = set()
         self._fresh: set[tuple[TrialId, int]] = set()
         self.is_study_stopped = False
         self._heard: dict[str, str] = {}  # agent → the version of its beat that was read last
+        self._beats: dict[str, Mapping[str, Any]] = {}  # agent → that beat
         self._known: dict[tuple[int, int], set[str]] = {}  # keys read, of ranges that are not done
 
     # Looking
@@ -55,6 +57,8 @@ class Knowledge:
             if body is None:
                 return
             self.view.add_iteration(iteration, self._world.work.size(body), self._world.work.skipped(body))
+            if iteration > 1:  # else there is nothing but what it asks for
+                self.view.focus = self.focus
 
     async def see_orders(self) -> None:
         """Read the orders after the last known one, in the same way."""
@@ -103,18 +107,25 @@ class Knowledge:
         return self.view.is_begun(iteration, place)
 
     async def _see_beats(self) -> None:
-        """One listing tells who is silent; only beats of agents that hold something we want are read."""
+        """One listing tells who is silent; read are only beats of agents that are new, or that hold something
+        we want."""
         entries = await self._store.list("beats/")
         holders = set(self._holders.values()) - {self._name}
         shown = {entry.key.removeprefix("beats/"): entry.version for entry in entries}
         shown.pop(self._name, None)
         self.watch.observe({**dict.fromkeys(holders, ""), **shown}, self._world.loop.now())
-        news = [agent for agent in holders if shown.get(agent) not in (None, self._heard.get(agent))]
+        strangers = shown.keys() - self._heard.keys()  # they may have left long ago
+        news = [
+            agent for agent in holders | strangers if shown.get(agent) not in (None, self._heard.get(agent))
+        ]
         for agent in self._some(news):
             body = await self._ledger.read(records.beat_key(agent))
             if body is not None:
-                self._heard[agent] = shown[agent]
+                self._heard[agent], self._beats[agent] = shown[agent], body
                 self.hear(agent, body)
+        for agent in holders & self._beats.keys():  # a process of this host may be gone since its last beat
+            if self._world.is_gone(self._beats[agent]):
+                self.watch.bury(agent)
         self.watch.follow(self._holders)
 
     def hear(self, agent: str, body: Mapping[str, Any]) -> None:
@@ -135,6 +146,19 @@ class Knowledge:
         """As many of them as may be read in a look. At random, so that a fleet reads all of them."""
         found = sorted(keys)
         return found if len(found) <= READS else self._world.random.sample(found, READS)
+
+    async def is_back(self, attempt: Attempt) -> bool:
+        """Whether whoever held the trial lives after all: a listing of beats may be late, a read is not."""
+        before = records.claim_key(attempt.trial, attempt.round, attempt.number - 1)
+        agent = self._holders.get(before, "") if before in self.view.claims else ""
+        body = await self._ledger.read(records.beat_key(agent)) if agent not in ("", self._name) else None
+        if body is None or body.get("left") or before not in body.get("running", ()):
+            return False
+        if self._world.is_gone(body) or self._beats.get(agent, {}).get("beat") == body.get("beat"):
+            return False
+        self._beats[agent] = body
+        self.watch.revive(agent)
+        return True
 
     async def look_for_successors(self) -> None:
         """Ask by key whether somebody took over what we hold: a listing may be late."""
@@ -194,7 +218,8 @@ class Knowledge:
 
     def choose(self, slots: int) -> tuple[TrialId, Decision] | None:
         """A trial to do something about now, at random within a window that grows with the fleet."""
-        free = self._free(self._window(slots))
+        window = self._window(slots)
+        free = list(islice(self._again(), window)) or self._free(window)  # what was begun goes first
         if not free:
             return None
         trial = free[self._world.random.randrange(len(free))]  # lest a fleet runs after the same one
@@ -211,9 +236,13 @@ class Knowledge:
 
     def _free(self, window: int) -> list[TrialId]:
         """The first trials that nobody holds, as many as the window has: first those that somebody held."""
+        fresh = filterfalse(self.own.__contains__, self.view.fresh())
+        return list(islice(chain(self._again(), fresh), window))
+
+    def _again(self) -> Iterator[TrialId]:
+        """Trials that somebody held, and nobody does."""
         touched = sorted(filter(self.view.is_wanted, {*self.view.loose, *self._lost()}))
-        free = chain(filterfalse(self._is_early, touched), self.view.fresh())
-        return list(islice(filterfalse(self.own.__contains__, free), window))
+        return (trial for trial in touched if trial not in self.own and not self._is_early(trial))
 
     def _lost(self) -> Iterator[TrialId]:
         """Trials whose last attempt has no end, and an agent that is dead or does not stand by it."""

@@ -230,7 +230,8 @@ class LocalWorld:
         about = {"trial": str(attempt.trial), "name": self._name(attempt.trial), "stage": stage}
         stages = self.work.stages(attempt.trial)
         numbers = {"round": attempt.round, "attempt": attempt.number}
-        numbers.update(step=stages.index(stage) + 1, steps=len(stages))
+        if stage in stages:  # a newer plan may not have it
+            numbers.update(step=stages.index(stage) + 1, steps=len(stages))
         self._tell(
             {"event": event, "time": time.time(), "slot": where, **about, **numbers, "log": log, **more}
         )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+_NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+"""All of a number, also where the pattern matches only its beginning: `[0-9.]+` finds 2.1 in 2.1e-05."""
+
 ENOUGH = 4 * 1024 * 1024
 """Bytes at the end of a log that are looked through."""
 
@@ -25,9 +28,7 @@ def read_metrics(log: str, patterns: Mapping[str, str], most: int = ENOUGH) -> d
 def _last(pattern: str, text: str) -> float | None:
     last = None
     for match in re.finditer(pattern, text, re.MULTILINE):
-        told = match[1] if match.re.groups else match[0]
-        try:
-            last = float(told)
-        except (TypeError, ValueError):
-            continue
+        number = _NUMBER.match(text, match.start(1 if match.re.groups else 0))
+        if number is not None:
+            last = float(number[0])
     return last

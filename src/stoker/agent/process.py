@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.agent import guardian
 from stoker.agent.keeper import Keeper
-from stoker.agent.local import Contact, run_agent
+from stoker.agent.local import Contact, Tell, run_agent
 from stoker.agent.world import Settings
 from stoker.core.errors import UsageError
 from stoker.study.place import open_place
@@ -91,15 +91,15 @@ def join(
     word: str,
     resource: tuple[str, ...] | None,
     guard: guardian.Guard,
-    events: Events,
+    tell: Tell,
     control: Control,
     only: int | None = None,
 ) -> int:
     """Join the study at a place until nothing is left, or nothing of one iteration; the exit code."""
-    place = open_place(word)
+    place = open_place(word, must_exist=True)
     plans = read_plans(place)
     if not plans:
         raise UsageError(f"there is no study in {word}; `stoker run` makes one")
     keeper = Keeper(resource or plans[-1].study.slots, place.url)
-    run_agent(place, keeper, Settings(), guard, Contact(events.send, control.start), only)
+    run_agent(place, keeper, Settings(), guard, Contact(tell, control.start), only)
     return 0

@@ -33,6 +33,7 @@ _THREADS = (
     "RAYON_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )
+_UNBUFFERED = ("PYTHONUNBUFFERED", "1")  # what a Python script prints is in its log at once
 _NO_GPU = ("", "-1")
 _MIB = 1024 * 1024
 
@@ -131,7 +132,7 @@ def child_environment(slot: Slot, inherited: Mapping[str, str], study: Mapping[s
     """
     users = {**inherited, **study}
     given = {*users, *(_FOLLOW_OMP if "OMP_NUM_THREADS" in users else ())}
-    defaults = {name: value for name, value in slot.defaults.items() if name not in given}
+    defaults = {name: value for name, value in (*slot.defaults.items(), _UNBUFFERED) if name not in given}
     return {**defaults, **users, **slot.environment}
 
 

@@ -200,10 +200,10 @@ class View:
             state = self._states.get(trial) or self._touch(trial)
             before = state.claim
             state.add(mark)
+            if state.claim != before:
+                self._replace(before, state.claim, trial)
             if state.rounds[state.current].has_result:
                 self._finish(trial, state.current)
-            elif state.claim != before:
-                self._replace(before, state.claim, trial)
 
     def _touch(self, trial: TrialId) -> TrialState:
         key = trial.iteration, range_of(trial.number)
@@ -236,8 +236,8 @@ class View:
     def add_summary(self, iteration: int, place: int) -> None:
         """All trials of a range have a result, in the first round at least."""
         key = iteration, place
-        if key in self.summarised or iteration not in self._sizes:
-            return
+        if key in self.summarised or place > range_of(self._sizes.get(iteration, 0)):
+            return  # known, or of no plan
         self.summarised.add(key)
         range_ = self._range(*key)
         for trial in [TrialId(iteration, number) for number in range_.touched]:
@@ -397,6 +397,12 @@ class Watch:
         """The agent is known to be dead."""
         self._gone.add(agent)
         self.dead.add(agent)
+
+    def revive(self, agent: str) -> None:
+        """A new beat of the agent was read, whatever listings show."""
+        self._changed[agent] = self._clock
+        self._gone.discard(agent)
+        self.dead.discard(agent)
 
     def alive(self) -> int:
         """How many agents live."""

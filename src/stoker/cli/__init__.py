@@ -118,7 +118,7 @@ Commands:
 
 Start here:
   stoker init                  write params.yaml, with comments that explain it
-  stoker check                 see every command before anything runs
+  stoker check                 see what would run, before anything does
   stoker run                   run all of it, and go on where it stopped
   stoker COMMAND --help        options and examples of a command
 

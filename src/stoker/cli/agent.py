@@ -8,8 +8,12 @@ back: other agents, or a later one, go on where it stopped.
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from typing import Any
 
 from stoker.cli.study_options import slots_of
+from stoker.spec.problems import printable
 
 USAGE = "STORE"
 EXAMPLES = """\
@@ -39,4 +43,27 @@ def run(options: argparse.Namespace) -> int:
 
     from stoker.agent.process import Control, Events, join
 
-    return join(options.store, slots, guard, Events(options.events), Control(options.control), options.only)
+    events = Events(options.events)
+    tell = events.send if options.events is not None else _print
+    return join(options.store, slots, guard, tell, Control(options.control), options.only)
+
+
+def _print(event: dict[str, Any]) -> None:
+    """What happens, a line each, for a person or a log."""
+    when = time.strftime("%H:%M:%S")
+    if event["event"] == "start":
+        sys.stdout.write(f"{when} START {event['stage']} {event['trial']} {printable(event['name'])}\n")
+    elif event["event"] == "end":
+        took = f"{event['outcome']} after {event['seconds']:.1f} s"
+        sys.stdout.write(
+            f"{when} END   {event['stage']} {event['trial']} {printable(event['name'])} {took}\n"
+        )
+    elif event["event"] == "store":
+        sys.stdout.write(
+            f"{when} STORE {'away: ' + printable(event['why']) if event['away'] else 'is back'}\n"
+        )
+    elif event["event"] == "slots":
+        for slot in event["slots"]:
+            told = f"held by {printable(slot['holder'])}" if slot["holder"] else "ready"
+            sys.stdout.write(f"{when} SLOT  {slot['label']} {told}\n")
+    sys.stdout.flush()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stoker.agent.gpus import read
 from stoker.agent.host import is_gone
+from stoker.agent.slots import plan_slots, usable_cores
 from stoker.cli.study_options import Chosen
 from stoker.core.errors import UsageError
 from stoker.store.records import TrialId
 from stoker.study import orders
 from stoker.study.fleet import Life
 from stoker.study.opened import Opened
-from stoker.study.place import Place, open_place
+from stoker.study.place import RECORDS, Place, open_place
 from stoker.study.ranges import DONE, State
 from stoker.study.work import Focus, add_plan, plan_body
 
@@ -40,21 +43,28 @@ def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     """Make the study, or go on with the one that is there."""
     from stoker.cli.run import environment_of
 
+    check_slots(chosen)
     place = _open(chosen.output)
     body = plan_body(chosen.study, environment_of(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
     iteration = add_plan(place.store, body)
     _keep_copy(place, chosen)
     opened = Opened(place, is_gone)
     opened.refresh()
-    words = [chosen.output]
+    words = [f"./{chosen.output}" if chosen.output.startswith("-") else chosen.output]
     if chosen.slots:
         words += ["-r", *chosen.slots]
-    begun = Begun(chosen, opened, iteration, _wanted(opened, iteration), words)
-    if len(opened.state.iterations) > 1:
-        words += ["--only", str(iteration)]
+    begun = Begun(chosen, opened, iteration, wanted_by(opened, iteration), words)
+    words += ["--only", str(iteration)]
+    if chosen.study.waiting:
+        begun.told.append(f"not acted on in this version: {', '.join(chosen.study.waiting)}")
     _reopen(begun, options.force)
     _look_around(begun)
     return begun
+
+
+def check_slots(chosen: Chosen) -> None:
+    """Raise UsageError for slots that this machine does not have, before anything is written."""
+    plan_slots(chosen.slots, read().gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), usable_cores())
 
 
 def _open(output: str) -> Place:
@@ -72,12 +82,18 @@ def _keep_copy(place: Place, chosen: Chosen) -> None:
     if place.output is not None:
         name = Path(chosen.study.source.name).name
         try:
-            (place.output / name).write_text(chosen.study.source.text, encoding="utf-8")
+            copy = place.output / name
+            copy.write_text(chosen.study.source.text, encoding="utf-8")
+            mode = Path(chosen.study.source.name).stat().st_mode & 0o777
+            if not mode & 0o077:  # for its owner alone: so are what is made of it
+                copy.chmod(mode)
+                (place.output / RECORDS).chmod(0o700)
         except OSError as error:
             raise UsageError(f"cannot write into {place.output}: {error.strerror}") from None
 
 
-def _wanted(opened: Opened, iteration: int) -> list[TrialId] | None:
+def wanted_by(opened: Opened, iteration: int) -> list[TrialId] | None:
+    """The trials that an iteration asks for; None if that is everything, or too much to list."""
     focus = Focus(opened.work, iteration)
     if len(opened.state.iterations) == 1 or focus.size > MOST:
         return None
@@ -98,17 +114,14 @@ def _reopen(begun: Begun, force: bool) -> None:
     if trials:
         orders.open_rounds(state, trials, fresh=force)
         count = f"{len(trials):,} trial{'s' * (len(trials) > 1)}"
-        begun.told.append(
-            f"{count} run again" if force else f"{count} that failed or were stopped: tried again"
-        )
+        begun.told.append(f"{count} run again" if force else f"{count} failed or stopped: tried again")
         begun.opened.refresh()
 
 
 def ask_for_missing_stages(begun: Begun) -> int:
     """Open a round for finished trials that lack a stage that is asked for now; how many there are."""
     state, work = begun.opened.state, begun.opened.work
-    asked = [set(work.planned(iteration).asked_stages) for iteration in state.iterations]
-    if all(asked[-1] <= before for before in asked[:-1]):
+    if len(state.iterations) == 1:
         return 0
     wanted = None if begun.wanted is None else set(begun.wanted)
     lacking = []

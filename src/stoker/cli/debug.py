@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from stoker.agent.gpus import read
@@ -22,6 +23,7 @@ def run_first(chosen: Chosen) -> int:
     asked = chosen.study.settings.get("env")
     words = {str(name): str(value) for name, value in asked.items()} if isinstance(asked, dict) else {}
     environment = child_environment(slots[0], os.environ, words) if slots else {**os.environ, **words}
+    chosen = replace(chosen, output=f"{chosen.output}/.debug")  # a finished trial's files stay as they are
     Path(chosen.output, trial.name).mkdir(parents=True, exist_ok=True)
     for stage, command in commands_of(chosen, trial, slots[0].devices if slots else "").items():
         sys.stderr.write(f"\n{stage}: {printable(command)}\n")

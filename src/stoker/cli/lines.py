@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from stoker.cli.board import Board, End, Outcome, Screen, State, Task, Wish, around, duration
+from stoker.cli.study_options import DEFAULT_OUTPUT
 from stoker.spec.problems import printable
 
 if TYPE_CHECKING:  # rich takes a while to import, and lines do not need it
@@ -282,13 +284,14 @@ def _number(task: Task) -> str:
 
 def _next_steps(board: Board) -> Iterator[tuple[str, str]]:
     yield "files", board.where
-    commands = ["stoker status"]
+    where = "" if board.where == DEFAULT_OUTPUT else f" -o {shlex.quote(board.where)}"
+    commands = [f"stoker status{where}"]
     for end in list(board.failures.values())[:1]:
-        commands.append(f"stoker logs {_number(end.task)}")
+        commands.append(f"stoker logs{where} {_number(end.task)}")
     if board.counts.failed:
-        commands.append("stoker retry --failed")
+        commands.append(f"stoker retry{where} --failed")
     if board.counts.left:
-        commands.append("stoker run (goes on)")
+        commands.append("the same command again goes on")
     yield "next", " · ".join(commands)
 
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-d",
         "--debug",
         action="store_true",
-        help="run the first trial alone, here, its output on the terminal; nothing is recorded",
+        help="run the first trial alone, here, its output on the terminal, its files in OUTPUT/.debug",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the exact commands, and run nothing")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import time
@@ -9,12 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.agent.metrics import read_metrics
-from stoker.cli.begin import Begun, ask_for_missing_stages, counts_of
+from stoker.cli.begin import Begun, ask_for_missing_stages, counts_of, wanted_by
 from stoker.cli.board import Counts, Peer, Screen, Wish
 from stoker.cli.lines import final_words, make_screen
 from stoker.engines.local import LocalAgent
 from stoker.store.interface import StoreError
-from stoker.store.records import Status
 from stoker.study.fleet import Life
 from stoker.study.ranges import State
 
@@ -45,6 +45,8 @@ class Seen:
             self._begun.opened.refresh()
         except StoreError:
             return  # the agent tells it
+        if self._begun.wanted is None:  # somebody may have asked for something else meanwhile
+            self._begun.wanted = wanted_by(self._begun.opened, self._begun.iteration)
         self.counts = self._counts()
         self.others = [
             Peer(agent.name, agent.host, len(agent.claims), agent.silence)
@@ -110,7 +112,12 @@ def watch(begun: Begun, plain: bool) -> int:
         screen.tick(seen, time.time())
     finally:
         screen.close()
-    _say_farewell(begun, screen)
+    try:
+        _say_farewell(begun, screen)
+    except BrokenPipeError:  # nobody reads any more, which is why it stops
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code != 0 and not wishes:
+        sys.stderr.write("stoker: the agent was killed, or failed; `stoker run` goes on where it was\n")
     if Wish.QUIT in wishes or Wish.KILL in wishes:
         return 130
     if code != 0:
@@ -142,26 +149,18 @@ def _say_farewell(begun: Begun, screen: Screen) -> None:
     console = make_console()
     if sys.stdout.isatty():
         console.print()
-    for line in final_words(screen.board, console.width, best_lines(begun)):
+    width = console.width if sys.stdout.isatty() else 1000
+    for line in final_words(screen.board, width, best_lines(begun)):
         console.print(line)
     sys.stdout.flush()
 
 
 def best_lines(begun: Begun, most: int = 3) -> list[str]:
     """The best trials by the study's objective, a line each."""
-    objective = begun.chosen.study.settings.get("objective")
-    if not isinstance(objective, dict):
+    objective = begun.opened.objective
+    if objective is None:
         return []
-    metric, goal = str(objective["metric"]), objective["goal"]
-    found = []
-    for result in begun.opened.state.results():
-        metrics = result.body.get("metrics")
-        value = metrics.get(metric) if isinstance(metrics, dict) else None
-        if isinstance(value, (int, float)) and result.body.get("status") == Status.FINISHED.value:
-            found.append((float(value), result.trial))
-    found.sort(reverse=goal == "max")
-    width = max((len(f"{value:.6g}") for value, _ in found[:most]), default=0)
-    return [
-        f"{metric} {f'{value:.6g}':<{width}}  {begun.opened.trial(trial).name}"
-        for value, trial in found[:most]
-    ]
+    found = [(f"{value:.6g}", trial) for value, trial in begun.opened.best(most)]
+    width = max((len(value) for value, _ in found), default=0)
+    metric = begun.opened.study.settings["objective"]["metric"]  # type: ignore[index]
+    return [f"{metric} {value:<{width}}  {begun.opened.trial(trial).name}" for value, trial in found]

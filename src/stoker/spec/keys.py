@@ -49,7 +49,7 @@ def _pattern(reader: Reader, node: Node, what: str) -> str | None:
         reader.problem(node, f"{what}: not a regular expression: {error}")
         return None
     if groups != 1:
-        remedy = "put the number into parentheses: 'BLEU4 = ([0-9.]+)'"
+        remedy = r"put the number into parentheses: 'BLEU4 = (\S+)'"
         reader.problem(node, f"{what}: a pattern needs exactly one group, this one has {groups}", remedy)
         return None
     return raw

@@ -39,16 +39,20 @@ class DirectoryStore:
     Where the file system has no hard links, an empty file may be a record on its way, and reads as None.
     """
 
-    def __init__(self, root: Path, *, link: Callable[[str, str], None] = os.link) -> None:
+    def __init__(
+        self, root: Path, *, link: Callable[[str, str], None] = os.link, must_exist: bool = False
+    ) -> None:
         self.url = os.path.abspath(root)
         self._root = os.path.join(self.url, "")
         self._link = link
         self._has_links: bool | None = None
+        self._must_exist = must_exist
 
     def create(self, key: str, data: bytes) -> bool:
         """See Store. Atomic also between machines: link(2) and O_EXCL are, on NFS too (version 3 on)."""
         path = self._path(key)
         with _telling("create", path):
+            self._check_root()
             temp = _write_temp(path, data)
             try:
                 return self._settle(temp, path)
@@ -69,6 +73,7 @@ class DirectoryStore:
         """See Store."""
         path = self._path(key)
         with _telling("write", path):
+            self._check_root()
             temp = _write_temp(path, data)
             try:
                 os.rename(temp, path)
@@ -108,6 +113,11 @@ class DirectoryStore:
             with whole_file(path) as temp:
                 _copy(source, temp)
         return True
+
+    def _check_root(self) -> None:
+        """Whoever moved or removed the directory does not want it back from an agent that did not notice."""
+        if self._must_exist and not os.path.isdir(self._root):
+            raise FileNotFoundError(errno.ENOENT, "the directory of the study is gone")
 
     def _path(self, key: str) -> str:
         return self._root + check_key(key)

@@ -37,8 +37,11 @@ class Place:
         return self.output is None
 
 
-def open_place(word: str) -> Place:
-    """The place that a user names: the output directory of a study, or the URL of a bucket."""
+def open_place(word: str, must_exist: bool = False) -> Place:
+    """The place that a user names: the output directory of a study, or the URL of a bucket.
+
+    If it must exist, a directory is not made again when somebody moves or removes it.
+    """
     if word.partition("://")[0] in REMOTE and "://" in word:
         store = open_store(word)
         return Place(store.url, store, None)
@@ -47,7 +50,12 @@ def open_place(word: str) -> Place:
     path = Path(word)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{word} is a file; a study's output is a directory")
-    return Place(str(path.absolute()), DirectoryStore(path / RECORDS), path, is_on_shared_disk(path))
+    return Place(
+        str(path.absolute()),
+        DirectoryStore(path / RECORDS, must_exist=must_exist),
+        path,
+        is_on_shared_disk(path),
+    )
 
 
 def is_on_shared_disk(path: Path, table: Path = Path("/proc/self/mountinfo")) -> bool:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from stoker.core.errors import StokerError
 from stoker.plan.trials import Plan, Trial
 from stoker.spec.load import load, select
 from stoker.spec.outputs import owner_in
@@ -44,7 +45,7 @@ class Planned:
         self.directory: str | None = body.get("directory")  # where its commands run
         self.output: str | None = body.get("output")  # its output as commands name it, from there
         self.is_flat = bool(body.get("flat"))  # all logs in one directory
-        self.asked_stages = tuple(dict.fromkeys(stage for sweep in sweeps for stage in sweep.stages))
+        self.is_whole = not (body.get("titles") or body.get("stages") or body.get("sample") is not None)
         self.size = max((sweep.first + sweep.size for sweep in sweeps), default=0)
         sample = body.get("sample")
         picked = None if sample is None else self.plan.sample(int(sample), self.study.seed)
@@ -100,7 +101,7 @@ class StudyWork:
         self._output = output
         self._iterations: list[Planned] = []
         self._by_body: dict[str, Planned] = {}
-        self._newest = lru_cache(maxsize=8192)(self._find_newest)
+        self._in_force = lru_cache(maxsize=8192)(self._find_in_force)
 
     def add(self, body: Mapping[str, Any]) -> Planned:
         """The next iteration; one that was added before stays what it is."""
@@ -137,12 +138,20 @@ class StudyWork:
         return None
 
     def stages(self, trial: TrialId) -> Sequence[str]:
-        """The stages to run for a trial, in order."""
-        return self._last(trial)[1]
+        """The stages to run for a trial, in order: those that the iterations in force ask for."""
+        if trial.iteration == len(self._iterations):
+            found = self.trial(trial)
+            return found.stages if found is not None else ()
+        return self._in_force(trial, len(self._iterations))[0]
 
     def newest(self, trial: TrialId, stage: str | None = None) -> Planned:
         """The last iteration that asks for a trial, and for a stage of it."""
-        return self._last(trial, stage)[0]
+        if trial.iteration == len(self._iterations):
+            return self._iterations[-1]
+        asking = self._in_force(trial, len(self._iterations))[1]
+        return next(
+            (planned for planned, stages in asking if stage is None or stage in stages), asking[-1][0]
+        )
 
     def retries(self, trial: TrialId) -> int:
         """How often a trial may fail and be tried again."""
@@ -160,20 +169,30 @@ class StudyWork:
         """An iteration by its number."""
         return self._iterations[iteration - 1]
 
-    def _last(self, trial: TrialId, stage: str | None = None) -> tuple[Planned, tuple[str, ...]]:
-        if trial.iteration == len(self._iterations):
-            planned = self._iterations[-1]
-            found = planned.trial(trial.number)
-            return planned, found.stages if found is not None else ()
-        return self._newest(trial, stage, len(self._iterations))
+    def _find_in_force(
+        self, trial: TrialId, last: int
+    ) -> tuple[tuple[str, ...], list[tuple[Planned, tuple[str, ...]]]]:
+        """The stages of a trial, and the iterations that ask for it with theirs, the last first.
 
-    def _find_newest(self, trial: TrialId, stage: str | None, last: int) -> tuple[Planned, tuple[str, ...]]:
+        In force is what was asked for since the whole file was last run: `-c train` and then `-c test` add
+        up, but a stage that was taken out of the file is gone.
+        """
         found = self.trial(trial)
-        for planned in reversed(self._iterations[trial.iteration : last]):
+        asking = []
+        for planned in reversed(self._iterations[trial.iteration - 1 : last]):
             same = None if found is None else planned.with_params(found)
-            if same is not None and (stage is None or stage in same.stages):
-                return planned, same.stages
-        return self.planned(trial.iteration), found.stages if found is not None else ()
+            if same is not None:
+                asking.append((planned, same.stages))
+        whole = next(
+            (place for place, (planned, _) in enumerate(asking) if planned.is_whole), len(asking) - 1
+        )
+        wanted = {stage: None for _, stages in asking[: whole + 1] for stage in stages}
+        order = [stage.name for stage in asking[0][0].study.stages] if asking else []
+        stages = (
+            *(stage for stage in order if stage in wanted),
+            *(stage for stage in wanted if stage not in order),
+        )
+        return stages, asking or [(self.planned(trial.iteration), ())]
 
 
 def read_plans(place: Place) -> list[Planned]:
@@ -188,7 +207,13 @@ def add_plan(store: Store, body: Mapping[str, Any]) -> int:
     """Put a plan into a study, as its next iteration; one that is the same as the last stays that one."""
     iteration, nonce, last = 1, os.urandom(8).hex(), None
     while True:
-        found = records.decode(store.read(records.plan_key(iteration)))
+        raw = store.read(records.plan_key(iteration))
+        found = records.decode(raw)
+        if raw is not None and found is None:
+            key = records.plan_key(iteration)
+            raise StokerError(
+                f"{store.url}/{key} cannot be read: it is damaged, or of a newer version of Stoker"
+            )
         if found is None:
             if last is not None and _same_plan(last, body):
                 return iteration - 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from random import Random
 from typing import Any, Protocol
 
@@ -43,7 +44,7 @@ class Attempt:
     number: int
     nonce: str
 
-    @property
+    @cached_property
     def claim(self) -> str:
         """The key of its claim."""
         return records.claim_key(self.trial, self.round, self.number)

@@ -377,7 +377,9 @@ class Agent:
             await self._end(attempt, End.RELEASED)
 
     async def _end_failed(self, attempt: Attempt) -> None:
-        before, notes = self._known.failures(attempt), self._notes(attempt)
+        notes = self._notes(attempt)
+        await self._ledger.insist(self._known.look_for_failures, attempt)
+        before = self._known.failures(attempt)
         if before + 1 > self._world.work.retries(attempt.trial):
             await self._commit(attempt.trial, attempt.round, Status.FAILED, {"why": "failed", **notes})
         else:

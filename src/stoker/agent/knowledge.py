@@ -160,6 +160,15 @@ class Knowledge:
         self.watch.revive(agent)
         return True
 
+    async def look_for_failures(self, attempt: Attempt) -> None:
+        """Ask by key whether earlier attempts at the round failed: a listing may be late."""
+        known = self.view.state(attempt.trial).rounds.get(attempt.round)
+        for number in range(1, attempt.number):
+            if known is None or known.attempts.get(number) is None:
+                failed = records.end_key(attempt.trial, attempt.round, number, records.End.FAILED)
+                if await self._store.read(failed) is not None:
+                    self.note(Mark(attempt.trial, attempt.round, records.End.FAILED.value, number))
+
     async def look_for_successors(self) -> None:
         """Ask by key whether somebody took over what we hold: a listing may be late."""
         for attempt in list(self.own.values()):

@@ -130,11 +130,12 @@ def test_a_finished_study_is_left_alone(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.glob("trace.*")] == ["x\n", "x\n"]
 
 
-def test_several_agents_share_the_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 8])
+def test_several_agents_share_the_work(tmp_path: Path, count: int) -> None:
     text = f"template: 'echo $$ >> {tmp_path}/trace.{{n}}'\n---\nn: [{', '.join(map(str, range(200)))}]\n"
     prepare(tmp_path, text)
-    agents = [start(tmp_path, slots=1) for _ in range(4)]
-    assert [agent.wait(timeout=120) for agent in agents] == [0] * 4
+    agents = [start(tmp_path, slots=1) for _ in range(count)]
+    assert [agent.wait(timeout=120) for agent in agents] == [0] * count
     assert len(results(tmp_path)) == 200
     assert all(len(path.read_text().split()) == 1 for path in tmp_path.glob("trace.*"))
     kinds = Counter(key.rpartition(".")[2] for key in records(tmp_path))

@@ -20,6 +20,8 @@ from stoker.study.ranges import State
 
 EVERY = 1.0
 """Seconds between two looks at the store."""
+SOON = 0.1
+"""The same, when a trial has ended: its count and its line shall come together."""
 _WORDS = {Wish.PAUSE: "pause", Wish.RESUME: "resume", Wish.QUIT: "leave", Wish.KILL: "kill"}
 
 
@@ -29,6 +31,7 @@ class Seen:
     def __init__(self, begun: Begun) -> None:
         self._begun = begun
         self._looked = 0.0
+        self._has_news = False
         self._took = 0.0
         self._logs: dict[str, str] = {}
         self._metrics: dict[str, tuple[float, str]] = {}
@@ -37,9 +40,10 @@ class Seen:
 
     def look(self, now: float, at_once: bool = False) -> None:
         """Look again, if it is time: a large study is looked at less often."""
-        if not at_once and now - self._looked < max(EVERY, 20 * self._took):
+        pause = max(SOON if self._has_news else EVERY, 20 * self._took)
+        if not at_once and now - self._looked < pause:
             return
-        self._looked = now
+        self._looked, self._has_news = now, False
         began = time.monotonic()
         try:
             self._begun.opened.refresh()
@@ -61,6 +65,8 @@ class Seen:
         """Remember which log belongs to a trial, and who our own agent is."""
         if event.get("event") == "start":
             self._logs[event["trial"]] = event["log"]
+        elif event.get("event") == "trial":
+            self._has_news = True
         elif event.get("event") == "slots":
             self._pid = int(event.get("pid", 0))
 

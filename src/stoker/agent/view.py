@@ -14,9 +14,7 @@ from typing import Protocol
 
 from stoker.store import records
 from stoker.store.records import End, Mark, TrialId, range_of
-
-LOST_IN_A_ROW = 3
-"""A trial that takes its machine down so often, without finishing a stage meanwhile, has failed."""
+from stoker.study.ranges import is_lost_too_often
 
 
 @dataclass(slots=True)
@@ -87,19 +85,9 @@ def judge(state: TrialState, retries: int) -> Decision:
     failures = sum(end is End.FAILED for end in known.attempts.values())
     if failures > retries:
         return Decision(Verdict.HOPELESS, number, known.last, "failed")
-    if _lost_in_a_row(known) >= LOST_IN_A_ROW:
+    if is_lost_too_often(known.attempts, bool(known.stages)):
         return Decision(Verdict.HOPELESS, number, known.last, "lost")
     return Decision(Verdict.READY, number, known.last + 1)
-
-
-def _lost_in_a_row(known: Round) -> int:
-    """Attempts at the end of the round that were lost. A finished stage forgives those before it."""
-    count = 0
-    for attempt in sorted(known.attempts, reverse=True):
-        if known.attempts[attempt] is not None:
-            break
-        count += 1
-    return 0 if known.stages else count
 
 
 class _Range:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from stoker.agent.gpus import read
 from stoker.agent.host import is_gone
@@ -41,11 +42,9 @@ class Begun:
 
 def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     """Make the study, or go on with the one that is there."""
-    from stoker.cli.run import environment_of
-
     check_slots(chosen)
     place = _open(chosen.output)
-    body = plan_body(chosen.study, environment_of(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
+    body = plan_body(chosen.study, _asked(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
     iteration = add_plan(place.store, body)
     _keep_copy(place, chosen)
     opened = Opened(place, is_gone)
@@ -60,6 +59,22 @@ def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     _reopen(begun, options.force)
     _look_around(begun)
     return begun
+
+
+def _asked(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
+    """What a plan keeps of how it was asked for."""
+    asked: dict[str, Any] = {"directory": os.getcwd(), "output": chosen.output}  # noqa: PTH109
+    if options.title:
+        asked["titles"] = sorted(set(options.title))
+    if options.command:
+        asked["stages"] = sorted(set(options.command))
+    if options.sample is not None:
+        asked["sample"] = options.sample
+    if options.no_subdir:
+        asked["flat"] = True
+    if chosen.study.existing:
+        asked["exists"] = sorted(chosen.study.existing)
+    return asked
 
 
 def check_slots(chosen: Chosen) -> None:

@@ -11,12 +11,10 @@ Exits with 0 if all trials finished, 1 if some failed, 2 for bad input, 130 if i
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from stoker.cli.study_options import (
     DEFAULT_OUTPUT,
@@ -121,19 +119,3 @@ def _detach(words: list[str], chosen: Chosen) -> int:
     sys.stdout.write(f"running in the background, process {pid}\n")
     sys.stdout.writelines(f"  {command:<{width}}   {told}\n" for command, told in commands.items())
     return 0
-
-
-def environment_of(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
-    """What a plan keeps of how it was asked for."""
-    asked: dict[str, Any] = {"directory": os.getcwd(), "output": chosen.output}  # noqa: PTH109
-    if options.title:
-        asked["titles"] = sorted(set(options.title))
-    if options.command:
-        asked["stages"] = sorted(set(options.command))
-    if options.sample is not None:
-        asked["sample"] = options.sample
-    if options.no_subdir:
-        asked["flat"] = True
-    if chosen.study.existing:
-        asked["exists"] = sorted(chosen.study.existing)
-    return asked

@@ -168,5 +168,6 @@ def best_lines(begun: Begun, most: int = 3) -> list[str]:
         return []
     found = [(f"{value:.6g}", trial) for value, trial in begun.opened.best(most)]
     width = max((len(value) for value, _ in found), default=0)
-    metric = begun.opened.study.settings["objective"]["metric"]  # type: ignore[index]
-    return [f"{metric} {value:<{width}}  {begun.opened.trial(trial).name}" for value, trial in found]
+    return [
+        f"{objective.metric} {value:<{width}}  {begun.opened.trial(trial).name}" for value, trial in found
+    ]

@@ -5,7 +5,7 @@ The rules are those of docs/records.md, by which agents decide as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -40,6 +40,12 @@ _STATES = {
     ord(NOTHING): State.SKIPPED,
 }
 _AFTER = {None: State.LOST, End.FAILED: State.RETRYING, End.RELEASED: State.RELEASED}
+
+
+def is_lost_too_often(attempts: Mapping[int, End | None], has_stage: bool) -> bool:
+    """Whether a round failed because its last attempts were all lost. A finished stage forgives them."""
+    last = [attempts[number] for number in sorted(attempts)[-LOST_IN_A_ROW:]]
+    return not has_stage and last == [None] * LOST_IN_A_ROW
 
 
 @dataclass
@@ -91,18 +97,9 @@ class Round:
         if is_stopped:
             return State.STOPPED
         failures = sum(end is End.FAILED for end in self.attempts.values())
-        if failures > retries or self._lost_in_a_row() >= LOST_IN_A_ROW:
+        if failures > retries or is_lost_too_often(self.attempts, self.has_stage):
             return State.FAILED
         return _AFTER.get(self.attempts[self.last], State.WAITING) if self.attempts else State.WAITING
-
-    def _lost_in_a_row(self) -> int:
-        """Attempts at the end of the round that were lost. A finished stage forgives them."""
-        count = 0
-        for attempt in sorted(self.attempts, reverse=True):
-            if self.attempts[attempt] is not None:
-                break
-            count += 1
-        return 0 if self.has_stage else count
 
 
 class Range:

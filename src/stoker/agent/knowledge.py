@@ -121,6 +121,8 @@ class Knowledge:
         for agent in self._some(news):
             body = await self._ledger.read(records.beat_key(agent))
             if body is not None:
+                if self._is_news(agent, body):  # whatever the listing shows
+                    self.watch.revive(agent)
                 self._heard[agent], self._beats[agent] = shown[agent], body
                 self.hear(agent, body)
         for agent in holders & self._beats.keys():  # a process of this host may be gone since its last beat
@@ -154,11 +156,15 @@ class Knowledge:
         body = await self._ledger.read(records.beat_key(agent)) if agent not in ("", self._name) else None
         if body is None or body.get("left") or before not in body.get("running", ()):
             return False
-        if self._world.is_gone(body) or self._beats.get(agent, {}).get("beat") == body.get("beat"):
+        if self._world.is_gone(body) or not self._is_news(agent, body):
             return False
         self._beats[agent] = body
         self.watch.revive(agent)
         return True
+
+    def _is_news(self, agent: str, body: Mapping[str, Any]) -> bool:
+        """Whether a beat that was read is not the one that is known."""
+        return bool(self._beats.get(agent, {}).get("beat") != body.get("beat"))
 
     async def look_for_failures(self, attempt: Attempt) -> None:
         """Ask by key whether earlier attempts at the round failed: a listing may be late."""

@@ -278,6 +278,9 @@ class SimulatedWork:
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]:
         return lambda number: False
 
+    def in_force(self) -> None:
+        return None
+
     def stages(self, trial: TrialId) -> Sequence[str]:
         return self._stages
 

@@ -16,7 +16,7 @@ def state() -> StudyState:
     written = Written()
     written.plan(HEAD + "lr: [0.1, 0.2]\nnet: [big, 'b[i]g', /big]\n", stages=["train"])
     written.plan(HEAD + "lr: [0.1, 0.3]\nnet: [small, big]\n", stages=["train"])
-    written.plan(HEAD + "lr: [0.1]\nnet: [small, big]\n")
+    written.plan(HEAD + "lr: [0.1]\nnet: [small, big]\n", stages=["train", "test"])
     return written.state()
 
 

@@ -31,6 +31,7 @@ class Life:
         texts.append(texts[0].partition("---")[0] + f"---\n{overlapping}\n---\nx: [3, 1]\n")
         self.written = Written(*texts[: self.random.randint(1, 3)])
         self.rounds: dict[TrialId, int] = {}
+        self.ends: dict[tuple[TrialId, int, int], End] = {}  # whoever dies before it writes an end has one
         self.agents = dict.fromkeys("abc", True)
         self.beats = 0
         for name in self.agents:
@@ -70,7 +71,8 @@ class Life:
             written.result(trial, Status(state[0].value), round_)
 
     def _end(self, trial: TrialId, round_: int, attempt: int, claimed: set[int]) -> None:
-        written, end = self.written, self.random.choice(list(End))
+        written = self.written
+        end = self.ends.setdefault((trial, round_, attempt), self.random.choice(list(End)))
         store, key = written.store, records.result_key(trial, round_)
         ends = [records.end_key(trial, round_, number, End.FAILED) for number in claimed]
         failures = sum(store.read(known) is not None for known in ends)

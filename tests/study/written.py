@@ -14,7 +14,7 @@ from stoker.store.memory import MemoryStore
 from stoker.store.records import End, Mark, Status, TrialId
 from stoker.study import summaries
 from stoker.study.fleet import Fleet
-from stoker.study.ranges import State
+from stoker.study.ranges import DONE, State
 from stoker.study.state import StudyState
 from stoker.study.work import StudyWork, plan_body
 
@@ -157,7 +157,23 @@ def read_slowly(store: Store, alive: frozenset[str]) -> dict[TrialId, tuple[Stat
             found[trial] = _read_one(trial, own, orders, retries, alive)
             if is_skipped(number) and found[trial][0] is State.WAITING:
                 found[trial] = (State.SKIPPED, found[trial][1])
+    asked = _asked_for(work)
+    for trial, (state, round_) in found.items():
+        planned_trial = work.trial(trial)
+        is_asked = planned_trial is not None and repr(planned_trial.params) in asked
+        if state not in DONE | {State.RUNNING} and not is_asked:
+            found[trial] = (State.SKIPPED, round_)
     return found
+
+
+def _asked_for(work: StudyWork) -> set[str]:
+    """The parameters of all trials that were asked for since the whole file was last run."""
+    asked: set[str] = set()
+    for planned in work._iterations:
+        asked = set() if planned.is_whole else asked
+        trials = map(planned.trial, range(1, planned.size + 1))
+        asked |= {repr(trial.params) for trial in trials if trial is not None}
+    return asked
 
 
 def work_size(work: StudyWork) -> int:

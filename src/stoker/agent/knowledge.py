@@ -58,7 +58,7 @@ class Knowledge:
                 return
             self.view.add_iteration(iteration, self._world.work.size(body), self._world.work.skipped(body))
             if iteration > 1:  # else there is nothing but what it asks for
-                self.view.focus = self.focus
+                self.view.focus_on(self.focus or self._world.work.in_force())
 
     async def see_orders(self) -> None:
         """Read the orders after the last known one, in the same way."""

@@ -376,7 +376,7 @@ def run_agent(
         world.tell_slots()
         agent = Agent(name, world, len(keeper.slots), settings)
         if only is not None:
-            agent.focus_on(Focus(world.study, only))
+            agent.focus_on(Focus(world.study, [only]))
         world.run(agent, contact.listen)
 
 

@@ -272,6 +272,10 @@ class View:
             return False
         return self.done_round(trial) > 0 or self._skipped[trial.iteration](trial.number)
 
+    def focus_on(self, focus: Focus | None) -> None:
+        """Nothing else is wanted from now on."""
+        self.focus, self._focus_low = focus, 1
+
     def is_wanted(self, trial: TrialId) -> bool:
         """Whether the trial is one that this agent is for."""
         return self.focus is None or self.focus.covers(trial)

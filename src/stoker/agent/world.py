@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from stoker.agent.loop import Loop
+from stoker.agent.view import Focus
 from stoker.store import records
 from stoker.store.interface import Entry
 from stoker.store.records import Status, TrialId
@@ -65,6 +66,7 @@ class Work(Protocol):
 
     def size(self, body: Mapping[str, Any]) -> int: ...  # noqa: D102
     def skipped(self, body: Mapping[str, Any]) -> Callable[[int], bool]: ...  # noqa: D102
+    def in_force(self) -> Focus | None: ...  # noqa: D102
     def stages(self, trial: TrialId) -> Sequence[str]: ...  # noqa: D102
     def retries(self, trial: TrialId) -> int: ...  # noqa: D102
     def needs_slot(self, trial: TrialId, stage: str) -> bool: ...  # noqa: D102

@@ -109,7 +109,7 @@ def _keep_copy(place: Place, chosen: Chosen) -> None:
 
 def wanted_by(opened: Opened, iteration: int) -> list[TrialId] | None:
     """The trials that an iteration asks for; None if that is everything, or too much to list."""
-    focus = Focus(opened.work, iteration)
+    focus = Focus(opened.work, [iteration])
     if len(opened.state.iterations) == 1 or focus.size > MOST:
         return None
     return [trial for number in range(1, focus.size + 1) for trial in focus.owners(number)]

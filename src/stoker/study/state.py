@@ -19,13 +19,14 @@ from stoker.study.count import Total, count
 from stoker.study.fleet import Agent, Fleet
 from stoker.study.ranges import DONE, Range, Round, State
 from stoker.study.summaries import Result, decode_head, decode_results, status_of
-from stoker.study.work import StudyWork
+from stoker.study.work import Focus, StudyWork
 
 READERS = 16
 """So many objects are read from a bucket at a time."""
 
 _ASKED = frozenset(State) - {State.SKIPPED}
 _UNTOUCHED = frozenset({State.WAITING, State.SKIPPED})
+_BEGUN = DONE | {State.RUNNING}
 _ENDINGS = {end.value for end in End}
 
 
@@ -102,6 +103,8 @@ class StudyState:
         self._sizes: list[int] = []
         self._skipped: list[Callable[[int], bool]] = []
         self._totals: list[Total] = []
+        self._in_force: Focus | None = None  # what is asked for now; None for all of it
+        self._dropped: dict[int, Total] = {}  # iteration → how many of its trials are not asked for any more
         self._ranges: dict[tuple[int, int], Range] = {}  # those of which anything is known
         self._summaries: set[tuple[int, int]] = set()
         self._stopped: set[tuple[TrialId, int]] = set()
@@ -130,6 +133,8 @@ class StudyState:
             self._sizes.append(size)
             self._skipped.append(_never if total == Total(size) else is_skipped)
             self._totals.append(total)
+            self._in_force = self.work.in_force()
+            self._dropped.clear()
 
     def see_orders(self) -> None:
         """Read the orders after the last known one, and nothing else."""
@@ -280,15 +285,39 @@ class StudyState:
         """How many trials there are in each state, of one iteration or of all."""
         totals = self._totals if iteration is None else [self._totals[iteration - 1]]
         ranges = [r for r in self._ranges.values() if iteration is None or r.iteration == iteration]
-        numbers = dict.fromkeys(_ASKED, 0)
+        numbers = dict.fromkeys(State, 0)
         for known in ranges:
             for state in DONE:
                 numbers[state] += known.count(state)
             for number in known.open:
                 numbers[self._now(known, number).state] += 1
         total = sum(totals, Total())
-        found = {state.value: n for state, n in numbers.items() if state is not State.WAITING}
-        return Counts(total.count, total.is_exact, **found)
+        dropped = sum(map(self._not_begun, self.iterations if iteration is None else [iteration]))
+        found = {state.value: n for state, n in numbers.items() if state not in _UNTOUCHED}
+        return Counts(total.count - dropped, total.is_exact, **found)
+
+    def _not_begun(self, iteration: int) -> int:
+        """How many trials of an iteration nobody asks for any more, but for those that ran or run."""
+        force = self._in_force
+        if force is None or iteration >= force.iterations[0]:
+            return 0
+        if iteration not in self._dropped:
+            others = [*force.iterations, *range(1, iteration), iteration]
+            is_skipped = self._skipped[iteration - 1]
+            self._dropped[iteration] = count(
+                [self.plan(other) for other in others],
+                [self.work.planned(other) for other in others],
+                lambda number: is_skipped(number) or not self._is_dropped(TrialId(iteration, number)),
+            )
+        dropped = self._dropped[iteration].count
+        ranges = [known for known in self._ranges.values() if known.iteration == iteration]
+        begun = (now.trial for known in ranges for now in self._of_range(known, _BEGUN)) if dropped else ()
+        return max(0, dropped - sum(map(self._is_dropped, begun)))
+
+    def _is_dropped(self, trial: TrialId) -> bool:
+        """Whether the file that was run last does not ask for a trial any more."""
+        force = self._in_force
+        return force is not None and trial.iteration < force.iterations[0] and not force.covers(trial)
 
     def trials(self, *states: State) -> Iterator[TrialNow]:
         """All trials in these states, in order; if none is given, all that are to be run.
@@ -332,8 +361,10 @@ class StudyState:
             return TrialNow(trial, state, round_)
         found = known.open.get(number)
         if found is not None:
-            return self._of_round(trial, round_, found)
-        is_skipped = self._skipped[known.iteration - 1](number)
+            now = self._of_round(trial, round_, found)
+            is_over = now.state in _BEGUN or not self._is_dropped(trial)
+            return now if is_over else now._replace(state=State.SKIPPED)
+        is_skipped = self._skipped[known.iteration - 1](number) or self._is_dropped(trial)
         return TrialNow(trial, State.SKIPPED if is_skipped else State.WAITING, round_)
 
     def _of_round(self, trial: TrialId, round_: int, found: Round) -> TrialNow:

@@ -67,27 +67,35 @@ class Planned:
 
 
 class Focus:
-    """What one iteration asks for, whichever owns it: agents of `stoker run` do that and no more."""
+    """What some iterations ask for, whichever owns it: agents of `stoker run` do that and no more."""
 
-    def __init__(self, work: StudyWork, iteration: int) -> None:
-        self._work, self._iteration = work, iteration
+    def __init__(self, work: StudyWork, iterations: Sequence[int]) -> None:
+        self._work, self.iterations = work, iterations
         self.owners = lru_cache(maxsize=8192)(self._find_owners)
+        self.covers = lru_cache(maxsize=8192)(self._covers)
 
     @property
     def size(self) -> int:
-        """How far the numbers go."""
-        return self._work.planned(self._iteration).size
+        """How far the numbers go: those of the first iteration, then those of the next."""
+        return sum(self._work.planned(iteration).size for iteration in self.iterations)
 
     def _find_owners(self, number: int) -> tuple[TrialId, ...]:
-        """The trial that a number of this iteration asks for; none if it asks for nothing."""
-        found = self._work.trial(TrialId(self._iteration, number))
-        owner = None if found is None else self._work.owner(found)
-        return () if owner is None else (owner,)
+        """The trial that a number asks for; none if it asks for nothing."""
+        for iteration in self.iterations:
+            size = self._work.planned(iteration).size
+            if number <= size:
+                found = self._work.trial(TrialId(iteration, number))
+                owner = None if found is None else self._work.owner(found)
+                return () if owner is None else (owner,)
+            number -= size
+        return ()
 
-    def covers(self, trial: TrialId) -> bool:
-        """Whether this iteration asks for a trial of any iteration."""
+    def _covers(self, trial: TrialId) -> bool:
+        """Whether these iterations ask for a trial of any iteration."""
         found = self._work.trial(trial)
-        return found is not None and self._work.planned(self._iteration).with_params(found) is not None
+        return found is not None and any(
+            self._work.planned(iteration).with_params(found) is not None for iteration in self.iterations
+        )
 
 
 class StudyWork:
@@ -136,6 +144,15 @@ class StudyWork:
             if same is not None:
                 return TrialId(iteration, same.number)
         return None
+
+    def in_force(self) -> Focus | None:
+        """What was asked for since the whole file was last run; None if that is everything.
+
+        A trial that the file does not ask for any more is not begun; what it came to before is kept.
+        """
+        last = len(self._iterations)
+        whole = next((k for k in range(last, 0, -1) if self.planned(k).is_whole), 1)
+        return None if whole == 1 else Focus(self, range(whole, last + 1))
 
     def stages(self, trial: TrialId) -> Sequence[str]:
         """The stages to run for a trial, in order: those that the iterations in force ask for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from stoker import manager
 from stoker.agent import gpus, guardian
 from stoker.agent.access import Inline, Threaded, Threads
 from stoker.agent.agent import Agent
@@ -28,6 +30,7 @@ from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
+from stoker.plan.trials import Trial
 from stoker.store.records import Status, TrialId
 from stoker.study.place import RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
@@ -263,7 +266,21 @@ class LocalWorld:
                 write_param(directory, trial.params, about, commands)
         timeout = next(known.timeout for known in newest.study.stages if known.name == stage)
         log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
-        return Spec(commands[stage], log, self._environment(slot, newest), self._workplace(newest), timeout)
+        own = self._about(attempt, stage, trial, newest)
+        return Spec(commands[stage], log, self._environment(slot, newest), own, self._workplace(newest), timeout)
+
+    def _about(self, attempt: Attempt, stage: str, trial: Trial, planned: Planned) -> dict[str, str]:
+        """What a training script's manager finds its trial by."""
+        objective = planned.study.settings.get("objective")
+        return {
+            "STOKER_TRIAL": str(attempt.trial),
+            "STOKER_STAGE": stage,
+            "STOKER_ROUND": str(attempt.round),
+            "STOKER_ATTEMPT": str(attempt.number),
+            "STOKER_DIRECTORY": f"{os.path.abspath(self._output)}/{trial.name}",  # noqa: PTH100
+            "STOKER_PARAMS": json.dumps(trial.params),
+            "STOKER_OBJECTIVE": json.dumps(objective) if objective else "",
+        }
 
     def _directory(self, trial: TrialId) -> str:
         """Where the trial's files are, as this process reaches them."""
@@ -285,6 +302,7 @@ class LocalWorld:
                 {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
             )
             whole = child_environment(self._keeper.slots[slot], os.environ, asked)
+            whole["PYTHONPATH"] = os.pathsep.join(filter(None, (manager.PATH, whole.get("PYTHONPATH"))))
             self._environments[key] = {n: v for n, v in whole.items() if os.environ.get(n) != v}
         return self._environments[key]
 

@@ -76,6 +76,7 @@ class Spec:
     command: str
     log: Path | str
     environment: Mapping[str, str] = field(default_factory=dict)  # added to the agent's
+    about: Mapping[str, str] = field(default_factory=dict)  # added as well: what other stages have otherwise
     directory: Path | None = None  # the agent's if None
     timeout: float | None = None
     grace: float = 10.0
@@ -285,6 +286,7 @@ class Processes(AbstractContextManager["Processes"]):
         here = spec.directory is None or os.path.abspath(spec.directory) == self._directory  # noqa: PTH100
         try:
             environment = {**self._encoded(spec.environment), MARK.encode(): mark.encode()}
+            environment.update((os.fsencode(name), os.fsencode(value)) for name, value in spec.about.items())
             program = self._program(argv[0], environment) if argv and here else None
             if argv and program and not _changes_bash(environment, argv[0]):
                 # Whatever goes wrong goes wrong in bash too, which says so in the log.

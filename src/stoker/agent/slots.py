@@ -97,7 +97,8 @@ def plan_slots(
     visible = _visible(gpus, inherited)
     if resource is not None:
         chosen = [_resolve(entry, gpus, inherited, visible) for entry in resource]
-        return SlotPlan(_slots(resource, chosen, cores), notes=tuple(_remarks(chosen, gpus, others)))
+        notes = (*_missing(resource, gpus), *_remarks(chosen, others))
+        return SlotPlan(_slots(resource, chosen, cores), notes=notes)
     if visible:
         slots = _slots([device.value for device in visible], [[device] for device in visible], cores)
         return _without_busy(slots, visible, others)
@@ -208,7 +209,8 @@ def _meant(word: str, gpus: tuple[Gpu, ...] | None, inherited: str | None, visib
 def _not_there(word: str, inherited: str | None, visible: list[_Device]) -> str:
     if inherited is None:
         names = ", ".join(device.value for device in visible)
-        return f"resource {word}: this machine has no such GPU; it has {names}"
+        told = f"resource {word}: this machine has no such GPU; it has {names}"
+        return f"{told} ({word} is a number, not how many; auto is all of them)" if word.isdecimal() else told
     what = f"resource {word}: not among the GPUs that CUDA_VISIBLE_DEVICES={inherited} shows"
     if not visible:
         return f"{what}, which are none; unset the variable to use the machine's"
@@ -250,12 +252,20 @@ def _usage(gpu: Gpu | None) -> str:
     return ", ".join(parts) or "in use"
 
 
-def _remarks(
-    chosen: Iterable[Sequence[_Device]], gpus: tuple[Gpu, ...] | None, others: frozenset[str]
-) -> Iterator[str]:
-    devices = {device.identity: device for each in chosen for device in each}
-    if devices and gpus == ():
+def _missing(resource: Sequence[str], gpus: tuple[Gpu, ...] | None) -> Iterator[str]:
+    """Slots that name GPUs where there are none. `resource: 4` is often meant as four of them."""
+    named = [entry for entry in resource if entry not in _NO_GPU]
+    if gpus != () or not named:
+        return
+    if len(resource) == 1 and resource[0].isdecimal() and int(resource[0]) > 1:
+        only = f"`resource: {resource[0]}` is one slot, on the GPU of that number"
+        yield f"no GPU is found here, and {only}; two slots without a GPU are resource: ['', '']"
+    else:
         yield "no GPU is found here; the slots are those of `resource` all the same"
+
+
+def _remarks(chosen: Iterable[Sequence[_Device]], others: frozenset[str]) -> Iterator[str]:
+    devices = {device.identity: device for each in chosen for device in each}
     for device in devices.values():
         if device.identity in others:
             yield f"gpu {device.name}: others use it too ({_usage(device.gpu)})"

@@ -5,9 +5,8 @@ READY := .venv/.ready
 
 .PHONY: demo test lint format docs bench soak clean
 
-demo: .venv/.demo  ## a small, real study, in .demo
-	@rm -rf .demo
-	@$(BIN)/stoker demo .demo
+demo: .venv/.demo  ## a small, real study, in .demo; one from before is removed
+	@$(BIN)/stoker demo --again .demo
 
 test: $(READY)  ## all tests
 	$(BIN)/pytest -n auto -m "not timing"

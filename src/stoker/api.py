@@ -121,7 +121,7 @@ class Study:
     def _trial(self, now: TrialNow) -> Trial:
         from stoker.cli.log_files import Logs
 
-        described, metrics = self._opened.trial(now.trial), self._results().get(now.trial, {}).get("metrics")
+        described, result = self._opened.trial(now.trial), self._results().get(now.trial, {})
         return Trial(
             number=now.trial.number,
             iteration=now.trial.iteration,
@@ -129,7 +129,7 @@ class Study:
             params=described.params,
             status=now.state.value,
             round=now.round,
-            metrics=metrics if isinstance(metrics, dict) else {},
+            metrics=self._opened.metrics(now.trial, result),
             directory=self._opened.directory(now.trial),
             _logs=Logs(self._opened, [now.trial]),
         )
@@ -198,7 +198,9 @@ def open(where: str | PathLike[str] = "output") -> Study:
     >>> stoker.open("gs://bucket/study").counts.finished
     """
     word = fspath(where)
-    return Study(open_study(word, is_gone), word)
+    from stoker.cli.log_files import read_again
+
+    return Study(open_study(word, is_gone, read_again), word)
 
 
 def _words(given: str | Sequence[str | int]) -> list[str]:

@@ -2,8 +2,8 @@
 
 Usage: python -m tests.display.actor [--plain] [--slots N] [--seconds S] [--speed X] [--raise]
 
-It writes what it is asked for (pause, quit, …) to the file that the variable WISHES names, and ends when it
-is asked to quit twice over: by q or Ctrl-C it goes on a little, by a kill it ends at once.
+It writes what it is asked for (pause, quit, …) to the file that the variable WISHES names. Asked to finish or
+to quit, it goes on until what runs is over; by a kill it ends at once.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def play(options: argparse.Namespace) -> int:
                 looked = now
                 for event in study.step(now):
                     screen.feed(event)
-            if Wish.QUIT in asked and not study.state.counts.running:
+            if asked[-1:] in ([Wish.FINISH], [Wish.QUIT]) and not study.state.counts.running:
                 break
             screen.tick(study.state, now)
             if options.raises and now > stop - options.seconds + 0.5:

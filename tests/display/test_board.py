@@ -28,6 +28,27 @@ def test_a_stage_runs_in_its_slot_until_it_ends() -> None:
     assert board.now == T + 3
 
 
+def test_a_trial_is_begun_until_its_last_stage_is_over() -> None:
+    """Between two stages nothing of it runs, and it is not to be given up for that."""
+    train, test = start(1, T, step=1, steps=2), start(1, T + 3, stage="test", step=2, steps=2)
+    board = made(train, end(train, T + 2))
+    assert (board.tasks, board.begun) == ({}, {"1.1"})
+    board.feed(test)
+    board.feed(end(test, T + 4))
+    assert board.begun == set()
+    board = made(train, end(train, T + 2, "failed", code=1))
+    assert board.begun == set()
+    board = made(train, end(train, T + 2), result(train, T + 3))  # its other stage was finished before
+    assert board.begun == set()
+
+
+def test_a_trial_without_a_directory_of_its_own_goes_by_its_name() -> None:
+    flat = "output/log.train.20260131.235959.Norm_new-Moment_0.1"
+    board = made(start(1, T, log=flat), start(2, T), start(3, T, log=""))
+    places = [task.place for task in board.tasks.values()]
+    assert places == ["Norm_new-Moment_0.1", "output/Norm_new-Moment_0.2", "Norm_new-Moment_0.3"]
+
+
 def test_a_trial_that_fails_once_and_then_finishes_is_no_failure() -> None:
     first, again = start(1, T), start(1, T + 5, attempt=2)
     board = made(first, end(first, T + 2, "failed", code=3), again, end(again, T + 9), result(again, T + 9))
@@ -105,7 +126,7 @@ def test_the_estimate_never_ends_before_the_last_trial_can() -> None:
     assert board.expected_end() == T + 300  # one after the other
 
 
-@pytest.mark.parametrize("why", ["paused", "quitting", "away"])
+@pytest.mark.parametrize("why", ["paused", "finishing", "quitting", "away"])
 def test_nothing_is_promised_while_nothing_new_starts(why: str) -> None:
     board = after_one_of(10, Counts(10, finished=1))
     assert board.expected_end()

@@ -113,12 +113,16 @@ def test_the_person_is_told_what_goes_on() -> None:
     board = busy_board()
     board.paused = True
     assert "paused: running trials go on" in plain(frame(board, View(80, 30)))
+    board.finishing = True
+    shown = plain(frame(board, View(80, 30)))
+    assert "finishing 3 trials, then leaving · q again stops them now" in shown
+    assert "p resume   q stop now" in shown
     board.quitting, board.away = True, "no route to host"
     shown = plain(frame(board, View(80, 30)))
     assert "the store does not answer: no route to host" in shown
     assert "stopping; Ctrl-C again kills" in shown
     assert "ends ≈" not in shown
-    assert "q quit" not in plain(frame(board, replace(View(80, 30), keys=False)))
+    assert "q finish" not in plain(frame(board, replace(View(80, 30), keys=False)))
 
 
 def test_the_smallest_failure_shows_in_the_bar() -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.display.emulator import Emulator
+
 PATIENCE = 20.0
 ROOT = Path(__file__).parent.parent.parent
 ACTOR = [sys.executable, "-m", "tests.display.actor"]
@@ -124,7 +126,7 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 
 Start = Callable[..., Terminal]
-FRAME = "\x1b[?2026h"
+FRAME, FRAME_END = "\x1b[?2026h", "\x1b[?2026l"
 
 
 def plain(text: str) -> str:
@@ -152,11 +154,43 @@ def test_keys_do_what_they_say(terminal: Start) -> None:
     screen.send("\t")
     screen.expect(FRAME)
     assert screen.wishes() == ["pause", "resume"]
-    screen.send("qq")
+    screen.send("qqq")
     screen.expect("stopping")
     assert screen.wait() == 0
-    assert screen.wishes() == ["pause", "resume", "quit"]
+    assert screen.wishes() == ["pause", "resume", "finish", "quit"]
     assert screen.is_as_it_was()
+
+
+def test_q_finishes_what_runs_unless_one_changes_ones_mind(terminal: Start) -> None:
+    screen = terminal(*ACTOR, "--speed", "9")
+    screen.expect("4 running")
+    screen.send("q")
+    screen.expect("finishing 4 trials, then leaving · q again stops them now")
+    screen.send("p")
+    screen.expect("q\x1b[0m\x1b[2m finish and quit")
+    screen.send("q")
+    assert screen.wait() == 0
+    assert screen.wishes() == ["finish", "resume", "finish"]
+
+
+def test_q_leaves_at_once_if_nothing_runs(terminal: Start) -> None:
+    screen = terminal(*ACTOR, "--slots", "0")
+    screen.expect("q\x1b[0m\x1b[2m finish and quit")
+    screen.send("q")
+    assert screen.wait() == 0
+    assert screen.wishes() == ["quit"]
+
+
+def test_ctrl_c_stops_also_what_q_would_finish(terminal: Start) -> None:
+    screen = terminal(*ACTOR)
+    screen.expect("4 running")
+    screen.send("q")
+    screen.expect("finishing 4 trials")
+    screen.send("\x03")
+    screen.expect("Ctrl-C again kills")
+    screen.send("\x03")
+    screen.expect_wishes("finish", "quit", "kill")
+    assert screen.wait() == 0
 
 
 def test_the_last_frame_stays(terminal: Start) -> None:
@@ -200,22 +234,30 @@ def test_it_follows_the_size_of_the_terminal(terminal: Start) -> None:
         assert max(len(line) for line in lines_of(frames(screen)[-1])) == columns - 1
 
 
-def test_lines_that_the_terminal_wrapped_are_drawn_over(terminal: Start) -> None:
-    screen = terminal(*ACTOR, columns=119)
-    screen.expect("val_accuracy")
-    expect_width(screen, 118)
-    screen.resize(60)
-    expect_width(screen, 59)
-    number = next(i for i, frame in enumerate(frames(screen)) if len(lines_of(frame)[0]) == 59)
-    before, first = frames(screen)[number - 1 : number + 1]
-    up = re.search(r"\x1b\[(\d+)A", first)
-    assert up
-    assert int(up[1]) == sum(max(1, -(-len(line) // 60)) for line in lines_of(before))
+@pytest.mark.parametrize("rewraps", [True, False])
+def test_resizing_leaves_nothing_behind(terminal: Start, rewraps: bool) -> None:
+    say = 'for n in 1 2 3; do echo "before $n"; done; exec "$@"'
+    screen = terminal("bash", "-c", say, "bash", *ACTOR, "--speed", "0.01", columns=100)
+    shown, fed = Emulator(100, 24, rewraps), 0
+    for columns, lines in ((100, 24), (60, 24), (33, 24), (120, 24), (120, 40), (90, 12), (30, 7), (100, 40)):
+        screen.resize(columns, lines)
+        shown.resize(columns, lines)
+        expect_width(screen, columns - 1)
+        end = screen.seen.rindex(FRAME_END) + len(FRAME_END)
+        shown.feed(screen.seen[fed:end])
+        fed = end
+        frame = [line.rstrip() for line in lines_of(frames(screen)[-1])]
+        assert shown.everything() == ["before 1", "before 2", "before 3", *frame]
+    screen.send("\x1c")
+    assert screen.wait() == 0
+    shown.feed(screen.seen[fed:])
+    assert shown.everything()[3].startswith("norms  output ")
+    assert shown.everything()[5].startswith("trials ")
 
 
 def frames(screen: Terminal) -> list[str]:
     """All frames so far that are complete."""
-    return screen.seen.rpartition("\x1b[?2026l")[0].split(FRAME)[1:]
+    return screen.seen.rpartition(FRAME_END)[0].split(FRAME)[1:]
 
 
 def lines_of(frame: str) -> list[str]:
@@ -281,7 +323,7 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_takes_it_back(terminal: S
     screen.send("p")
     screen.expect_wishes("pause")
     screen.send("q")
-    screen.expect_wishes("pause", "quit")
+    screen.expect_wishes("pause", "finish")
     screen.expect("stoker status")
     screen.send("exit\n")
     assert screen.wait() == 0
@@ -296,7 +338,7 @@ def test_it_takes_the_terminal_again_after_a_stop_that_it_did_not_see(terminal: 
     os.killpg(screen.process.pid, signal.SIGCONT)
     screen.until(lambda: is_cbreak(screen), "cbreak")
     screen.send("q")
-    screen.expect_wishes("quit")
+    screen.expect_wishes("finish")
     assert screen.wait() == 0
     assert screen.is_as_it_was()
 

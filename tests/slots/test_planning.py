@@ -91,7 +91,11 @@ def test_slots_on_four_gpus(
 @pytest.mark.parametrize(
     ("resource", "inherited", "message"),
     [
-        ("4", None, "resource 4: this machine has no such GPU; it has 0, 1, 2, 3"),
+        (
+            "4",
+            None,
+            "resource 4: this machine has no such GPU; it has 0, 1, 2, 3 (4 is a number, not how many;",
+        ),
         ("GPU-nobody", None, "resource GPU-nobody: this machine has no such GPU"),
         (
             "2",
@@ -191,6 +195,16 @@ def test_a_list_stands_where_there_are_no_gpus() -> None:
     ]
     assert plan.notes == ("no GPU is found here; the slots are those of `resource` all the same",)
     assert plan_slots(("", ""), (), None, cores=8).notes == ()
+
+
+def test_a_number_that_may_be_meant_as_how_many() -> None:
+    (note,) = plan_slots(("4",), (), None, cores=8).notes
+    assert note == (
+        "no GPU is found here, and `resource: 4` is one slot, on the GPU of that number; "
+        "two slots without a GPU are resource: ['', '']"
+    )
+    assert "that number" not in plan_slots(("0",), (), None, cores=8).notes[0]
+    assert plan_slots(("-1",), (), None, cores=8).notes == ()
 
 
 def test_a_scheduler_is_believed_where_gpus_cannot_be_read() -> None:

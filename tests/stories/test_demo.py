@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.demo import FILES, conclude, rows_of, write
+from stoker.cli.demo import FILES, conclude, remove, rows_of, write
+from stoker.core.errors import UsageError
 from stoker.study.opened import open_study
 from tests.stories.command import STOKER, stoker
 
@@ -104,6 +105,38 @@ def test_nothing_is_overwritten(workplace: Path) -> None:
     assert list(Path("stoker-demo").iterdir()) == []
     Path("file").touch()
     assert "cannot write file/x: Not a directory" in stoker("demo", "file/x").stderr
+
+
+def test_an_earlier_demo_is_removed_if_asked_for_and_nothing_else(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(Path("here"))
+    Path("here/output/.stoker").mkdir(parents=True)
+    Path("here/params.yaml").write_text("mine", encoding="utf-8")
+    remove(Path("here"))
+    assert capsys.readouterr().out == "Removing the earlier demo in here.\n"
+    assert not Path("here").exists()
+
+    write(Path("here"))
+    Path("here/thesis.tex").touch()
+    with pytest.raises(UsageError, match="here is not just an earlier demo: it has thesis"):
+        remove(Path("here"))
+    Path("link").symlink_to("here")
+    Path("project").mkdir()
+    Path("project/train.py").write_text("mine", encoding="utf-8")
+    Path("file").touch()
+    for other in ("link", "project", "file"):
+        with pytest.raises(UsageError, match=f"{other} is not just an earlier demo"):
+            remove(Path(other))
+    assert sorted(path.name for path in Path("here").iterdir()) == sorted([*FILES, "thesis.tex"])
+    assert Path("project/train.py").exists()
+
+
+def test_make_demo_removes_nothing_itself() -> None:
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("\ndemo:")[2].partition("\n\n")[0]
+    assert "stoker demo --again .demo" in recipe
+    assert "rm " not in recipe
 
 
 def test_without_scikit_learn(workplace: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_terminal_is_safe_and_a_pipe_exact(workplace: Path, here: Here) -> Non
 
 def test_what_cannot_be_meant(study: Path, here: Here) -> None:
     for words, told in {
-        (): "required: TRIAL",
+        (): "which trial? give its number or name",
         ("N_*",): "'N_*' means 3 trials, and a log is of one: N_1, N_2 or N_3",
         ("1", "--stage", "tset"): "the trial has no stage 'tset'; did you mean 'test'?",
         ("1", "-n", "5", "--all"): "-n and --all contradict each other",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.display.test_terminal import Terminal, plain
+from tests.display.test_terminal import Terminal, frames, lines_of, plain
 from tests.stories.command import STOKER
 from tests.stories.test_run import kinds, until, write
 
@@ -66,9 +66,33 @@ def test_slots_and_progress_are_shown_until_the_end(run: Start) -> None:
     assert screen.is_as_it_was()
 
 
-def test_q_quits_gracefully(run: Start) -> None:
+def test_q_finishes_what_runs_and_leaves(run: Start) -> None:
     screen = run()
     screen.until(begun, "two trials")
+    screen.send("q")
+    screen.expect("finishing 2 trials, then leaving")
+    Path("go").touch()
+    assert screen.wait() == 130
+    assert kinds() == {"claim": 2, "stage": 2, "result": 2, "finished": 2}, "both stages of both"
+    assert "2 of 4 finished, 2 left" in plain(screen.seen)
+    assert screen.is_as_it_was()
+
+
+def test_q_at_the_last_trials_is_no_interruption(run: Start) -> None:
+    write(STUDY.replace("3, 4]", "]"))
+    screen = run()
+    screen.until(begun, "two trials")
+    screen.send("q")
+    screen.expect("finishing 2 trials, then leaving")
+    Path("go").touch()
+    assert screen.wait() == 0
+
+
+def test_q_again_stops_at_once(run: Start) -> None:
+    screen = run()
+    screen.until(begun, "two trials")
+    screen.send("q")
+    screen.expect("q again stops them now")
     screen.send("q")
     assert screen.wait() == 130
     assert kinds() == {"claim": 2, "released": 2}
@@ -114,6 +138,44 @@ def test_nothing_is_wider_than_the_window(run: Start, columns: int) -> None:
     assert screen.wait() == 0
     lines = plain(screen.seen).splitlines()
     assert max(cell_len(line) for line in lines[:8]) <= columns
+
+
+def test_a_second_run_says_what_is_at_work_already(run: Start) -> None:
+    first = run()
+    first.until(begun, "two trials")
+    assert "already at work" not in first.seen
+    second = run("--plain")
+    second.expect("2 slots of this machine are already at work here")
+    Path("go").touch()
+    assert (first.wait(), second.wait()) == (0, 0)
+    assert kinds()["result"] == kinds()["claim"] == 4
+
+
+def test_lines_name_trials_that_share_a_directory(run: Start) -> None:
+    write("template: echo {n}\n---\nn: [1, 2]\n")
+    screen = run("--plain", "--no-subdir", "-r", "0")
+    assert screen.wait() == 0
+    told = plain(screen.seen)
+    assert [f"{word} gpu 0 train {n}/2 N_{n}" in told for word in ("START", "DONE ") for n in (1, 2)] == [
+        True
+    ] * 4
+
+
+def test_hundreds_of_slots_stay_within_the_window(run: Start) -> None:
+    """A real agent; what runs takes no CPU, as only the display is looked at."""
+    slots = 200
+    write(f"template: 'touch begun-{{n}}; exec sleep 600'\n---\nn: {list(range(slots))}\n")
+    screen = run("-r", *[""] * slots)
+    screen.until(lambda: f"{slots} running" in plain(screen.seen[-4000:]), "all of them")
+    screen.send("qq")
+    assert screen.wait() == 130
+    assert kinds() == {"claim": slots, "released": slots}
+    assert screen.is_as_it_was()
+    shown = [lines_of(frame) for frame in frames(screen)]
+    assert max(map(len, shown)) <= 24
+    last = next(lines for lines in reversed(shown) if any("of them running" in line for line in lines))
+    rows = sum(line.startswith("cpu ") for line in last)
+    assert f"and {slots - rows} more, " in "\n".join(last)
 
 
 def test_without_colour_there_is_none(run: Start) -> None:

@@ -10,9 +10,14 @@ import subprocess
 import time
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from stoker.cli.status_page import Page
 from stoker.cli.store_options import open_at
+from stoker.core.times import stamp
+from stoker.store.records import encode
+from tests.display.emulator import Emulator
+from tests.display.test_terminal import FRAME_END, Terminal
 from tests.stories.command import STOKER, stoker
 from tests.stories.studies import Here, make, refusal, running
 
@@ -38,11 +43,9 @@ def test_parts_of_it(study: Path, here: Here) -> None:
     assert "N_" not in here("status", "--running").stdout
     listed = here("status", "--all").stdout
     assert "agents\n" in listed
-    assert re.findall(r"  (\d)  (\w+) +(N_\d)\n", listed) == [
-        ("1", "finished", "N_1"),
-        ("2", "failed", "N_2"),
-        ("3", "finished", "N_3"),
-    ]
+    assert listed.endswith(
+        "trials\n  1  N_1  finished  acc 0.1\n  2  N_2  failed    acc 0.2\n  3  N_3  finished  acc 0.3\n"
+    )
 
 
 def test_the_history_of_a_trial(study: Path, here: Here) -> None:
@@ -88,6 +91,90 @@ def test_while_it_runs(workplace: Path, here: Here) -> None:
             Path("go").touch()
             assert watch.stdout.read().splitlines()[-1].endswith("2 of 2 finished, 0 left")
         assert watch.returncode == 0
+
+
+LEARNING = """\
+template: 'echo acc 0.{n}; touch {_output}/begun; while [ {n} != 1 -a ! -e go ]; do sleep 0.05; done'
+metrics: {acc: 'acc ([\\d.]+)'}
+resource: [""]
+---
+n: [1, 2, 3]
+"""
+"""Trial 1 is over at once; the others wait for `go`."""
+
+
+def test_what_trials_say_while_they_run_and_when_it_may_end(workplace: Path, here: Here) -> None:
+    with running(LEARNING, begun="output/N_2/begun"):
+        shown = here("status").stdout
+        assert "1 of 3 finished, 1 running, 2 left\nends ≈ " in shown
+        assert "(in less than a minute)" in shown
+        assert re.search(r"running\n  2  N_2  train  0:\d\d  acc 0\.2  \S+\n", shown)
+        assert "  2  N_2  running   acc 0.2\n  3  N_3  waiting\n" in here("status", "--all").stdout
+    assert "ends ≈" not in here("status").stdout
+
+
+def test_nothing_is_promised_before_a_trial_has_finished(workplace: Path, here: Here) -> None:
+    with running():
+        assert "ends" not in here("status").stdout
+
+
+def test_files_that_were_removed(study: Path, here: Here) -> None:
+    assert "gone" not in here("status").stdout
+    removed = here("rm", "N_1", "N_2", "N_3", "--yes")
+    assert (
+        "what became of the trials stays known; `stoker rm --all` removes the whole study" in removed.stderr
+    )
+    shown = here("status").stdout
+    assert "2 of 3 finished, 1 failed, 0 left\n" in shown
+    assert "the files of 2 finished trials are gone\n" in shown
+    assert re.search(r"directory    \S+/N_1 \(removed\)\n", here("status", "1").stdout)
+
+
+def test_beats_that_others_wrote(study: Path, here: Here) -> None:
+    now = stamp()
+    bodies: list[dict[str, Any]] = [
+        {"host": "h" * 4000, "slots": -3, "pid": 1},
+        {"host": "evil\x1b[2J-0", "slots": 10**12, "pid": "me"},
+        {"host": "gpu7-1f60e296", "slots": 2, "pid": 7},
+        {"host": "gpu7-1f60e296", "slots": True, "pid": 10**3000},
+    ]
+    for number, body in enumerate(bodies):
+        data = encode({**body, "time": now, "running": [], "beat": 1, "left": False})
+        (study / ".stoker/beats" / f"foreign-{number}").write_bytes(data)
+    (study / ".stoker/beats/torn").write_bytes(b'{"v": 1, "host": ')
+    shown = here("status").stdout
+    agents = shown[shown.index("agents\n") : shown.index("\nfailed\n")].splitlines()[1:]
+    assert [re.split(r"  +", line.strip())[:2] for line in agents if line] == [
+        ["h" * 39 + "…", "slots unknown"],
+        ["evil·[2J", "slots unknown"],
+        ["gpu7 7", "2 slots"],
+        ["gpu7 ?", "1 slot"],
+    ]
+    told = json.loads(here("status", "--json").stdout)["agents"]
+    assert sorted(agent["slots"] for agent in told) == [0, 0, 1, 2, 2]
+
+
+def test_watching_in_a_terminal_that_is_resized(workplace: Path) -> None:
+    with running():
+        command = 'cd "$1"; echo before; "$2" status --watch'
+        words = "bash", "-c", command, "bash", str(workplace), STOKER
+        screen = Terminal(*words, columns=100, wishes=workplace / "wishes")
+        shown = Emulator(100, 24)
+        screen.expect(FRAME_END)
+        for columns, lines in ((50, 24), (120, 12)):
+            screen.resize(columns, lines)
+            shown.feed(screen.seen)
+            shown.resize(columns, lines)
+            screen.seen = ""
+            screen.expect(FRAME_END)
+        screen.send("\x03")
+        screen.wait()
+        screen.close()
+    shown.feed(screen.seen.replace("^C", ""))
+    page = shown.everything()
+    assert page[0] == "before"
+    assert [line for line in page if "0 of 2 finished" in line] == page[2:3]
+    assert page[-1] == "left as it was"
 
 
 def test_a_study_that_was_interrupted(workplace: Path, here: Here) -> None:

@@ -91,3 +91,16 @@ def test_an_agent_does_what_is_asked_for_now(tmp_path: Path, monkeypatch: pytest
     assert stoker("agent", "output").returncode == 0
     assert sorted(Path("ran").read_text().split()) == ["3", "4"]
     assert "2 of 2 finished, 0 left" in stoker("status").stdout
+
+
+def test_what_is_not_asked_for_any_more_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("template: 'test {x} = 2'\n---\nx: [1, 2]\n")
+    assert stoker("run").returncode == 1
+    Path("params.yaml").write_text("template: 'test {x} = 2'\n---\nx: [2]\n")
+    assert stoker("run").returncode == 0
+    said = stoker("retry", "1.1")
+    assert said.returncode == 1
+    assert "is not asked for by the study file any more" in said.stderr

@@ -48,7 +48,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 LINUX = sys.platform == "linux"
-MARK = "STOKER_STAGE"
+MARK = "STOKER_MARK"
 """In the environment of every stage: whose it is (`mark_of_this_agent`), a dot, and its number."""
 
 _MARK = re.compile(r"(?P<place>[\w-]+)\.(?P<agent>\d+)\.(?P<start>\d+)\.\d+", re.ASCII)

@@ -22,7 +22,7 @@ from stoker.agent.directory import write_param, write_stat
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
-from stoker.agent.metrics import read_metrics
+from stoker.agent.metrics import read_metrics, read_progress
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
@@ -30,7 +30,6 @@ from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
-from stoker.plan.trials import Trial
 from stoker.store.records import Status, TrialId
 from stoker.study.place import RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
@@ -91,7 +90,8 @@ class LocalWorld:
         self._states: dict[TrialId, dict[str, str]] = {}
         self._notes: dict[Attempt, dict[str, Any]] = {}
         self._seen: dict[Attempt, Figures] = {}
-        self._logs: dict[Attempt, str] = {}  # of the stage that ended last
+        self._logs: dict[Attempt, tuple[str, str]] = {}  # the stage that ended last, and its log
+        self._since: dict[Attempt, int] = {}  # the round from which an attempt goes on, if not the first
         self._is_away = False
         self._words: deque[str] = deque()
         self._too_late: Event[None] = Event(self.loop)
@@ -149,6 +149,8 @@ class LocalWorld:
 
     async def prepare(self, attempt: Attempt, oldest_round: int) -> None:
         """With a remote store, get the trial's files; else they are where they were."""
+        if oldest_round > 1:
+            self._since[attempt] = oldest_round
         if self._carrier is not None:
             from stoker.agent.files import Select
 
@@ -165,11 +167,26 @@ class LocalWorld:
             await self._carrier.save(attempt)
 
     def _note_metrics(self, attempt: Attempt) -> None:
-        """Metrics that the study file reads from logs; what a later stage says goes before."""
-        log, patterns = self._logs.pop(attempt, ""), self._patterns(attempt.trial)
-        if log and patterns:
+        """Metrics of the log and of the script's manager; what a later stage says goes before."""
+        stage, log = self._logs.pop(attempt, ("", ""))
+        if not log:
+            return
+        patterns = self._patterns(attempt.trial)
+        found = read_metrics(log, patterns) if patterns else {}
+        progress = self._progress_file(attempt, stage)
+        if os.path.exists(progress):  # noqa: PTH110
+            found.update(read_progress(progress, self.study.newest(attempt.trial).study.settings.get("objective")))
+        if found:
             notes = self._notes.setdefault(attempt, {})
-            notes["metrics"] = {**notes.get("metrics", {}), **read_metrics(log, patterns)}
+            notes["metrics"] = {**notes.get("metrics", {}), **found}
+
+    def _progress_file(self, attempt: Attempt, stage: str) -> str:
+        """What a script's manager writes, if it has one."""
+        return f"{self._own_directory(attempt.trial)}/progress.{stage}.{attempt.round}-{attempt.number}.jsonl"
+
+    def _own_directory(self, trial: TrialId) -> str:
+        """Where the trial's manager writes, also if all logs are in one directory."""
+        return f"{os.path.abspath(self._output)}/{self._name(trial)}"  # noqa: PTH100
 
     def _patterns(self, trial: TrialId) -> Mapping[str, str]:
         found = self.study.newest(trial).study.settings.get("metrics", {})
@@ -178,6 +195,7 @@ class LocalWorld:
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over, and nothing more is asked about it."""
         self._states.pop(attempt.trial, None)
+        self._since.pop(attempt, None)
         if self._carrier is not None:
             self._carrier.forget(attempt)
 
@@ -221,7 +239,7 @@ class LocalWorld:
         self._show(attempt.trial, stage, became)
         figures = _figures(ended, self._seen.pop(attempt, None))
         notes[stage] = figures
-        self._logs[attempt] = str(spec.log)
+        self._logs[attempt] = stage, str(spec.log)
         told = {"outcome": became, "seconds": figures["seconds"], "code": ended.code, "signal": ended.signal}
         self._tell_stage("end", attempt, stage, slot, str(spec.log), why=ended.why.value, **told)
         return outcome
@@ -266,10 +284,12 @@ class LocalWorld:
                 write_param(directory, trial.params, about, commands)
         timeout = next(known.timeout for known in newest.study.stages if known.name == stage)
         log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
-        own = self._about(attempt, stage, trial, newest)
+        own = self._about(attempt, stage, trial.params, newest)
         return Spec(commands[stage], log, self._environment(slot, newest), own, self._workplace(newest), timeout)
 
-    def _about(self, attempt: Attempt, stage: str, trial: Trial, planned: Planned) -> dict[str, str]:
+    def _about(
+        self, attempt: Attempt, stage: str, params: Mapping[str, Value], planned: Planned
+    ) -> dict[str, str]:
         """What a training script's manager finds its trial by."""
         objective = planned.study.settings.get("objective")
         return {
@@ -277,8 +297,9 @@ class LocalWorld:
             "STOKER_STAGE": stage,
             "STOKER_ROUND": str(attempt.round),
             "STOKER_ATTEMPT": str(attempt.number),
-            "STOKER_DIRECTORY": f"{os.path.abspath(self._output)}/{trial.name}",  # noqa: PTH100
-            "STOKER_PARAMS": json.dumps(trial.params),
+            "STOKER_SINCE": str(self._since.get(attempt, 1)),
+            "STOKER_DIRECTORY": self._own_directory(attempt.trial),
+            "STOKER_PARAMS": json.dumps(params),
             "STOKER_OBJECTIVE": json.dumps(objective) if objective else "",
         }
 

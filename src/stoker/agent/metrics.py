@@ -1,9 +1,13 @@
-"""Metrics of scripts that say them only in their logs: the last match of each pattern."""
+"""Metrics of a trial: what its script's manager recorded, and the last match of each pattern in its log."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+
+from stoker.manager import progress
+from stoker.manager.trial import files
 
 _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 """All of a number, also where the pattern matches only its beginning: `[0-9.]+` finds 2.1 in 2.1e-05."""
@@ -31,4 +35,27 @@ def _last(pattern: str, text: str) -> float | None:
         number = _NUMBER.match(text, match.start(1 if match.re.groups else 0))
         if number is not None:
             last = float(number[0])
+    return last
+
+
+def read_progress(path: str, objective: object = None) -> dict[str, float]:
+    """The last value of each series in a file of progress; of the objective the best one."""
+    file = Path(path)
+    stage, attempt = file.name.split(".", 1)[1].rsplit(".", 2)[:2]
+    round_, number = map(int, attempt.split("-"))
+    found = progress.read_attempt(str(file.parent), stage, (round_, number))
+    told = {name: series.values[-1] for name, series in found.items() if series.values}
+    metric = objective.get("metric") if isinstance(objective, dict) else None
+    if metric in told and isinstance(objective, dict):
+        values = [value for value in found[metric].values if value == value]
+        if values:
+            told[metric] = min(values) if objective.get("goal", "min") == "min" else max(values)
+    return told
+
+
+def last_progress(directory: str, stage: str) -> str:
+    """The file of progress of a stage's last attempt; an empty text if there is none."""
+    last = ""
+    for file in files(directory, f"progress.{stage}", "jsonl"):
+        last = file.path
     return last

@@ -100,6 +100,7 @@ def join(
     plans = read_plans(place)
     if not plans:
         raise UsageError(f"there is no study in {word}; `stoker run` makes one")
-    keeper = Keeper(resource or plans[-1].study.slots, place.url)
+    slots = plans[-1].study.slots if resource is None else resource or None  # empty: whatever there is
+    keeper = Keeper(slots, place.url)
     run_agent(place, keeper, Settings(), guard, Contact(tell, control.start), only)
     return 0

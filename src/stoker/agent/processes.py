@@ -12,7 +12,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +30,8 @@ _TICK, _SLOWEST_TICK = 0.005, 0.2  # seconds between two looks at what is to end
 _TIDY = 1.0  # seconds between two looks for dead orphans
 _SLOWEST_LOOK = 0.02  # seconds between two looks at stages without a pidfd
 _NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
+HELPER_CHANNEL = 3
+"""The descriptor by which a helper and its agent speak."""
 
 
 class StageError(StokerError):
@@ -140,19 +142,22 @@ class Ended:
 class Processes(AbstractContextManager["Processes"]):
     """All stages of an agent.
 
-    Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its process group:
-    one in a group of its own is taken for a stage's orphan. The agent's environment, directory and
-    ignored signals are those it has when this is made.
+    Everything but `wakeup` belongs to one thread. Other children of the agent must stay in its process group,
+    or be helpers: one in a group of its own is taken for a stage's orphan. The agent's environment, directory
+    and ignored signals are those it has when this is made.
     """
 
     def __init__(self, guard: Guard | None = None, *, pidfds: bool = True) -> None:
         self.guarded = True  # until a watcher dies: then all stages end, and the agent must leave
         self._stages: dict[int, Stage] = {}
         self._unwatched: set[Stage] = set()  # those without a pidfd: macOS, Linux before 5.3
+        self._helpers: set[int] = set()
+        self._acts: dict[int, Callable[[], None]] = {}
         self._count = 0
         self._pidfds = pidfds and hasattr(os, "pidfd_open")
         self._was_subreaper = guardian.set_subreaper(True)
         self._mark = guardian.mark_of_this_agent()
+        self.helper_mark = self._make_mark()
         self._directory = os.getcwd()  # noqa: PTH109  compared as text
         self._environment = _environment(self._directory)
         self._orphans = guardian.Orphans()
@@ -179,15 +184,54 @@ class Processes(AbstractContextManager["Processes"]):
         """Start a stage. Raises StageError if that is impossible; a wrong command is told by `poll`."""
         if not self.guarded:
             raise StageError("a watcher of this agent was killed: it must leave, and starts no more stages")
-        self._count += 1
-        mark = f"{self._mark}.{self._count}"
+        mark = self._make_mark()
         started, born = time.monotonic(), guardian.ticks_since_boot()
-        stage = Stage(spec, self._spawn(spec, mark), mark, started, _born=born)
-        if spec.timeout is not None:
-            stage._due = started + spec.timeout
-        self._stages[stage.pid] = stage
-        self._watch(stage)
-        return stage
+        return self._add(Stage(spec, self._spawn(spec, mark), mark, started, _born=born))
+
+    def adopt(self, spec: Spec, pid: int, tell: Callable[[str], None]) -> Stage:
+        """Make a stage of a helper's child. Raises StageError if it cannot be one.
+
+        The child leads a group and has become the agent's own, its helper's other child being gone, but does
+        nothing yet: `tell` passes its mark on to it, which lets it begin.
+        """
+        found = guardian.read(pid)
+        if not self.guarded or found is None or (found.parent, found.group) != (os.getpid(), pid):
+            raise StageError("it is no child of this agent")
+        mark, born = self._make_mark(), guardian.ticks_since_boot()
+        tell(mark)  # nothing is looked for before it is known
+        return self._add(Stage(spec, pid, mark, time.monotonic(), _born=born))
+
+    def start_helper(self, spec: Spec, channel: int) -> int:
+        """Start a process that is no stage and gets a descriptor; a child of it can become one, by `adopt`.
+
+        Whatever bears `helper_mark` belongs to no stage: helpers, and their children before they are adopted.
+        """
+        pid = self._spawn(spec, self.helper_mark, channel)
+        self._helpers.add(pid)
+        return pid
+
+    def end_helper(self, pid: int) -> None:
+        """End a helper at once. Its children that became stages go on."""
+        if pid in self._helpers:
+            guardian.kill(pid, signal.SIGKILL)
+            self._helpers.discard(pid)  # from here on it is an orphan, and reaped like one
+
+    def program(self, spec: Spec) -> bytes | None:
+        """The file that a command runs without bash; None if bash has to run it."""
+        argv, environment = argv_of(spec.command), self._encoded(spec.environment)
+        if not argv or _changes_bash(environment, argv[0]):
+            return None
+        return self._program(argv[0], environment)
+
+    def watch(self, descriptor: int, act: Callable[[], None]) -> None:
+        """Do something whenever a descriptor is readable, in `poll`, which then returns."""
+        self._acts[descriptor] = act
+        self._epoll.register(descriptor, select.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """No longer; before it is closed."""
+        del self._acts[descriptor]
+        self._epoll.unregister(descriptor)
 
     def poll(self, timeout: float | None = None) -> list[Ended]:
         """Wait until stages ended, and return them; nothing after `wakeup`, a watcher's death or the timeout.
@@ -267,6 +311,8 @@ class Processes(AbstractContextManager["Processes"]):
         if self._wake < 0:
             return
         until = time.monotonic() + 2 * _STUBBORN
+        for pid in list(self._helpers):
+            self.end_helper(pid)
         for stage in list(self._stages.values()):
             self.kill(stage)
         while self._stages and time.monotonic() < until:
@@ -280,7 +326,19 @@ class Processes(AbstractContextManager["Processes"]):
 
     # Starting
 
-    def _spawn(self, spec: Spec, mark: str) -> int:
+    def _make_mark(self) -> str:
+        """All are of one length: a process can change its own where it stands."""
+        self._count += 1
+        return f"{self._mark}.{self._count:09}"
+
+    def _add(self, stage: Stage) -> Stage:
+        if stage.spec.timeout is not None:
+            stage._due = stage.started + stage.spec.timeout
+        self._stages[stage.pid] = stage
+        self._watch(stage)
+        return stage
+
+    def _spawn(self, spec: Spec, mark: str, channel: int | None = None) -> int:
         guardian.seal_descriptors()
         argv = argv_of(spec.command)
         here = spec.directory is None or os.path.abspath(spec.directory) == self._directory  # noqa: PTH100

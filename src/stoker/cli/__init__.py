@@ -11,7 +11,7 @@ from stoker import __version__
 COMMANDS = {
     "demo": "run a small, real study here, to see what Stoker does",
     "init": "write a commented study file to start from",
-    "check": "show exactly what a study would run, or all that is wrong with it",
+    "check": "show exactly what a study would run, or what is wrong with it",
     "run": "run a study on this machine, and go on where it stopped",
     "agent": "let this machine join a study until nothing is left",
     "status": "show how far a study is: what runs, what failed, what is best",

@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker agent`."""
     parser.add_argument("store", metavar="STORE", help="the output directory of the study, or its URL")
     parser.add_argument(
-        "-r", "--resource", metavar="GPUS", nargs="+", action="extend", help="the slots: 0 1 2,3 is three"
+        "-r",
+        "--resource",
+        metavar="GPUS",
+        nargs="+",
+        action="extend",
+        help="the slots: 0 1 2,3 is three; auto is whatever there is",
     )
     parser.add_argument("--events", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)

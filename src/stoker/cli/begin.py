@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.gpus import read
 from stoker.agent.host import is_gone
-from stoker.agent.slots import plan_slots, usable_cores
-from stoker.cli.study_options import Chosen
+from stoker.cli.log_files import read_again
+from stoker.cli.study_options import Chosen, asked_oddly, check_slots
 from stoker.core.errors import UsageError
+from stoker.spec.changes import since_last_run
 from stoker.store.records import TrialId
 from stoker.study import orders
 from stoker.study.fleet import Life
@@ -42,23 +42,41 @@ class Begun:
 
 def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     """Make the study, or go on with the one that is there."""
-    check_slots(chosen)
+    check_slots(chosen)  # what is odd about them, the agent tells
     place = _open(chosen.output)
     body = plan_body(chosen.study, _asked(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
     iteration = add_plan(place.store, body)
     _keep_copy(place, chosen)
-    opened = Opened(place, is_gone)
+    opened = Opened(place, is_gone, read_again)
     opened.refresh()
     words = [f"./{chosen.output}" if chosen.output.startswith("-") else chosen.output]
-    if chosen.slots:
-        words += ["-r", *chosen.slots]
+    if chosen.slots or options.resource:
+        words += ["-r", *(chosen.slots or ["auto"])]
     begun = Begun(chosen, opened, iteration, wanted_by(opened, iteration), words)
     words += ["--only", str(iteration)]
+    begun.told += [f"hint: {hint}" for hint in _hints(chosen)]
+    begun.told += _changes(begun, body)
     if chosen.study.waiting:
         begun.told.append(f"not acted on in this version: {', '.join(chosen.study.waiting)}")
     _reopen(begun, options.force)
     _look_around(begun)
     return begun
+
+
+def _hints(chosen: Chosen) -> list[str]:
+    """What may surprise, a line each; `stoker check` shows the places in the file."""
+    file, hints = chosen.study.source.name, chosen.study.hints
+    return [*(f"{file}:{hint.line}: {hint.message}; {hint.remedy}" for hint in hints), *asked_oddly(chosen)]
+
+
+def _changes(begun: Begun, body: Mapping[str, Any]) -> list[str]:
+    """What is different from the last iteration, if this run has just added one."""
+    state, iteration = begun.opened.state, begun.iteration
+    if iteration == 1 or state.plan(iteration)["time"] != body["time"]:
+        return []
+    added = state.counts(iteration)
+    before = begun.opened.work.planned(iteration - 1).study.source
+    return since_last_run(before, begun.chosen.study.source, added.total if added.is_exact else None)
 
 
 def _asked(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
@@ -70,16 +88,11 @@ def _asked(options: argparse.Namespace, chosen: Chosen) -> dict[str, Any]:
         asked["stages"] = sorted(set(options.command))
     if options.sample is not None:
         asked["sample"] = options.sample
-    if options.no_subdir:
+    if chosen.is_flat:
         asked["flat"] = True
     if chosen.study.existing:
         asked["exists"] = sorted(chosen.study.existing)
     return asked
-
-
-def check_slots(chosen: Chosen) -> None:
-    """Raise UsageError for slots that this machine does not have, before anything is written."""
-    plan_slots(chosen.slots, read().gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), usable_cores())
 
 
 def _open(output: str) -> Place:

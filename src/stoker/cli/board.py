@@ -30,6 +30,7 @@ class Wish(Enum):
 
     PAUSE = "pause"
     RESUME = "resume"
+    FINISH = "finish"  # begin nothing more, and end when what runs is over
     QUIT = "quit"  # end gracefully
     KILL = "kill"  # end at once
 
@@ -121,8 +122,9 @@ class Task:
 
     @property
     def place(self) -> str:
-        """The trial's directory, if its log tells; else its name."""
-        return printable(str(PurePath(self.log).parent)) if self.log else self.name
+        """The trial's directory, if it has one of its own, as its log tells; else its name."""
+        directory = PurePath(self.log).parent
+        return printable(str(directory)) if printable(directory.name) == self.name else self.name
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,12 @@ class Board:
         self.slots: tuple[Slot, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.tasks: dict[str, Task] = {}  # by trial: one stage of it runs at a time
+        self.begun: set[str] = set()  # trials that run here, also between two of their stages
         self.recent: deque[Ended] = deque(maxlen=RECENT)
         self.failures: dict[str, End] = {}  # by trial: the stage that it failed in
         self.away = ""  # why the store does not answer
         self.leaving = ""  # why the agent leaves
-        self.paused = self.quitting = False
+        self.paused = self.finishing = self.quitting = False
         self.stage_width = 0  # the widest stage so far: columns only grow, so nothing jumps
         self._total = total
         self._busy_time = self._slot_time = 0.0
@@ -203,6 +206,7 @@ class Board:
 
     def _start(self, event: Mapping[str, Any]) -> Task:
         task = self.tasks[event["trial"]] = _task(event, event["time"])
+        self.begun.add(event["trial"])
         self.stage_width = max(self.stage_width, len(f"{task.step} {task.stage}"))
         return task
 
@@ -214,12 +218,15 @@ class Board:
         self._spent[trial] = self._spent.get(trial, 0.0) + seconds
         if outcome is Outcome.FAILED:
             self._last_failed[trial] = end
+        if outcome is not Outcome.FINISHED or event.get("step") == event.get("steps", 0):
+            self.begun.discard(trial)
         return end
 
     def _trial_ended(self, event: Mapping[str, Any]) -> None:
         trial, name, outcome = event["trial"], printable(event["name"]), Outcome(event["status"])
         seconds, failed = self._spent.pop(trial, 0.0), self._last_failed.pop(trial, None)
         told = metrics_text(event.get("metrics") or {})
+        self.begun.discard(trial)
         self.failures.pop(trial, None)
         if outcome is Outcome.FAILED:
             self.failures[trial] = failed or End(
@@ -292,31 +299,31 @@ class Board:
     def expected_end(self) -> float | None:
         """When the study may end; None while there is nothing to go by.
 
-        Trials that wait take as long as those that ended in this run did on average, on the slots of all
-        agents. The end cannot come before the slowest running trial's, nor before a slot gets free and a
-        waiting trial has run on it.
+        Trials that wait take as long as those that ended in this run did on average.
         """
         counts = self.counts
         foreign = sum(peer.running for peer in self.others)
         workers = min(len(self._usable) + foreign, counts.left)
-        if (
-            not self._any_finished
-            or not self._ended
-            or not workers
-            or self.paused
-            or self.quitting
-            or self.away
-        ):
+        is_held_up = self.paused or self.finishing or self.quitting or self.away
+        if not self._any_finished or not self._ended or not workers or is_held_up:
             return None
         mean = self._ended_seconds / self._ended
         remaining = [max(0.0, mean - self._age(task)) for task in self.tasks.values()] + [mean / 2] * foreign
-        waiting = max(0, counts.left - len(remaining))
-        next_free = min(remaining, default=0.0) if len(remaining) >= workers else 0.0
-        at_least = next_free + mean if waiting else max(remaining, default=0.0)
-        return self.now + max(at_least, (waiting * mean + sum(remaining)) / workers)
+        return self.now + time_left(mean, remaining, max(0, counts.left - len(remaining)), workers)
 
     def _age(self, task: Task) -> float:
         return self.now - task.began + self._spent.get(task.trial, 0.0)
+
+
+def time_left(mean: float, remaining: Sequence[float], waiting: int, workers: int) -> float:
+    """Seconds until all is done, if a trial takes `mean`, and those that run have `remaining` ahead of them.
+
+    The slots of all agents share the work. The end cannot come before the slowest running trial's, nor before
+    a slot gets free and a waiting trial has run on it.
+    """
+    next_free = min(remaining, default=0.0) if len(remaining) >= workers else 0.0
+    at_least = next_free + mean if waiting else max(remaining, default=0.0)
+    return max(at_least, (waiting * mean + sum(remaining)) / workers)
 
 
 def _task(event: Mapping[str, Any], began: float) -> Task:

@@ -1,8 +1,8 @@
 """Read a study file and show exactly what it would run; nothing is started or changed.
 
 Prints the number of trials of each sweep, trials that are asked for twice, parameters that no command
-uses, the slots, and the commands of the first trial. If the file is wrong, prints every problem with
-its line and what to do, and exits with 2.
+uses, the slots, what changed since the study was last run into the same output, and the commands of the
+first trial. If the file is wrong, prints every problem with its line and what to do, and exits with 2.
 """
 
 from __future__ import annotations
@@ -10,15 +10,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from stoker.cli.study_options import Chosen, add_study_options, check_commands, choose, commands_of
+from stoker.cli.study_options import (
+    Chosen,
+    add_study_options,
+    asked_oddly,
+    check_commands,
+    check_slots,
+    choose,
+    commands_of,
+    is_bucket,
+)
+from stoker.core.errors import StokerError, UsageError
 from stoker.core.values import Value, text
 from stoker.plan.sweep import Axis, Order, Sweep
 from stoker.plan.trials import Trial
+from stoker.spec.changes import since_last_run
 from stoker.spec.problems import Problem, StudyFileError, describe, printable, suggest
+from stoker.study.place import open_place
+from stoker.study.work import Planned, read_plans
 
 USAGE = "[FILE]"
 EXAMPLES = """\
@@ -30,6 +44,9 @@ EXAMPLES = """\
 
 ALIGNED = 2_000
 """So many trials are listed in columns; more than that one by one, as they are computed."""
+
+COMPARED = 2_000
+"""So many trials are compared with those of earlier runs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +76,66 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+# What the plan meets: earlier runs, and this machine
+
+
+class _Earlier:
+    """What was run before into the same output directory; nobody asks a bucket for it."""
+
+    def __init__(self, chosen: Chosen) -> None:
+        self._chosen, self._plans = chosen, [] if is_bucket(chosen.output) else _plans(chosen.output)
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """What changed since the last run."""
+        if not self._plans:
+            return []
+        is_known = self._chosen.count <= COMPARED
+        return since_last_run(
+            self._plans[-1].study.source, self._chosen.study.source, len(self._added) if is_known else None
+        )
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """The same for people; and how trials are called that a later run adds."""
+        yield from (("changed", line) for line in self.changes)
+        if self.changes and self._added:
+            number, iteration = self._added[0].number, len(self._plans) + 1
+            yield (
+                "numbers",
+                f"new trials have their iteration before them: {number} will be {iteration}.{number}",
+            )
+
+    @cached_property
+    def _added(self) -> list[Trial]:
+        """Trials that no earlier run asked for, unless there are too many to look."""
+        if self._chosen.count > COMPARED:
+            return []
+        trials = (trial for trial in self._chosen.trials if trial.same_as is None)
+        return [trial for trial in trials if not any(plan.with_params(trial) for plan in self._plans)]
+
+
+def _plans(output: str) -> list[Planned]:
+    try:
+        return read_plans(open_place(output))
+    except StokerError:  # a study that cannot be read: `run` says why
+        return []
+
+
+def _hints(chosen: Chosen) -> list[str]:
+    """What is odd about the study on this machine, and about how it is asked for."""
+    return [*_about_slots(chosen), *asked_oddly(chosen)]
+
+
+def _about_slots(chosen: Chosen) -> Sequence[str]:
+    """The driver is asked only for those who name GPUs; it may take a while."""
+    if all(slot in ("", "-1") for slot in chosen.slots or ()):
+        return ()
+    try:
+        return check_slots(chosen)
+    except UsageError as error:
+        return (f"{error} (on this machine `stoker run` would refuse it)",)
+
+
 # The plan as data
 
 
@@ -68,7 +145,7 @@ def _trial_json(chosen: Chosen, trial: Trial) -> dict[str, Any]:
         "sweep": trial.sweep.place + 1,
         "title": trial.sweep.title,
         "name": trial.name,
-        "output": f"{chosen.output}/{trial.name}",
+        "output": chosen.output if chosen.is_flat else f"{chosen.output}/{trial.name}",
         "params": {name: _json_value(value) for name, value in trial.params.items()},
         "stages": trial.stages,
         "same_as": trial.same_as,
@@ -106,6 +183,8 @@ def _summary(chosen: Chosen) -> dict[str, Any]:
         "slots": chosen.slots or "auto",
         "waiting": chosen.study.waiting,
         "hints": [_problem_json(chosen.study.source.name, hint) for hint in chosen.study.hints],
+        "warnings": _hints(chosen),
+        "changes": _Earlier(chosen).changes,
         "first": _trial_json(chosen, next(chosen.trials)),
     }
 
@@ -167,6 +246,9 @@ def _show(chosen: Chosen) -> None:
         console.print()
         told = describe(study.source, hint, console.width)
         console.print(Text.assemble(("hint: ", "yellow"), told))
+    for told in _hints(chosen):
+        console.print()
+        console.print(Text.assemble(("hint: ", "yellow"), printable(told)))
 
 
 def _table(sweeps: tuple[Sweep, ...], duplicates: list[int | None]) -> Any:
@@ -221,6 +303,7 @@ def _facts(chosen: Chosen, duplicates: list[int | None]) -> Iterator[tuple[str, 
     if chosen.study.waiting:
         them = "it" if len(chosen.study.waiting) == 1 else "them"
         yield "not yet", f"{', '.join(chosen.study.waiting)} (checked; this version does not act on {them})"
+    yield from ((label, printable(line)) for label, line in _Earlier(chosen).told())
 
 
 def _slots_text(slots: tuple[str, ...] | None) -> str:

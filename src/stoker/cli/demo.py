@@ -24,13 +24,14 @@ from stoker.cli import frame
 from stoker.core.errors import UsageError
 from stoker.core.values import text
 from stoker.plan.trials import Trial
-from stoker.spec.problems import printable
+from stoker.spec.problems import listing, printable
 from stoker.study.opened import Opened, open_study
 
 USAGE = "[DIRECTORY]"
 EXAMPLES = """\
   stoker demo                 make stoker-demo/ here, and run it
   stoker demo /tmp/digits     make it there
+  stoker demo --again         remove the demo that is there, and start over
 """
 
 FILES = {
@@ -39,6 +40,8 @@ FILES = {
     "test.py": "the second stage of each trial",
     "digits.py": "the data of both",
 }
+MADE = ("output", "__pycache__")
+"""What running it makes."""
 ON_PURPOSE = "too fast"
 """The title of the sweep that cannot work."""
 
@@ -59,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="stoker-demo",
         help="a new directory for it (default: stoker-demo)",
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="start over: remove DIRECTORY first, if it has a demo and no more",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
     if find_spec("sklearn") is None:
         raise UsageError("the demo needs scikit-learn: pip install 'stoker[demo]'")
     place = Path(options.directory)
+    if options.again and place.exists():
+        remove(place)
     write(place)
     _say(
         "Which small network reads handwritten digits best?",
@@ -80,6 +90,25 @@ def run(options: argparse.Namespace) -> int:
         _say("", f"Interrupted. `stoker run` in {place} goes on where it stopped.")
         return code
     return conclude(open_study("output"), way)
+
+
+def remove(place: Path) -> None:
+    """Remove an earlier demo, and say so; raises UsageError for whatever else may be there."""
+    others = [] if place.is_dir() else [place.name]
+    others = others or sorted(path.name for path in place.iterdir() if path.name not in (*FILES, *MADE))
+    data = files("stoker").joinpath("demo/digits.py").read_bytes()
+    if place.is_symlink() or others or not _has(place / "digits.py", data):
+        odd = f": it has {printable(listing(others, 3, 'and'))}" if others else ""
+        raise UsageError(f"{place} is not just an earlier demo{odd}; remove it yourself, or name another")
+    _say(f"Removing the earlier demo in {place}.")
+    try:
+        shutil.rmtree(place)
+    except OSError as error:
+        raise UsageError(f"cannot remove {place}: {error.strerror}") from None
+
+
+def _has(path: Path, data: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == data
 
 
 def write(place: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from shutil import get_terminal_size
@@ -64,6 +65,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=min(100, get_terminal_size().columns - 1))
 
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Paragraphs are wrapped; lines that are indented, as examples are, stay lines."""
+        filled = []
+        for paragraph in text.split("\n\n"):
+            if re.search(r"^ ", paragraph, re.MULTILINE):
+                filled += ["\n".join(_folded(line, width) for line in paragraph.split("\n"))]
+            else:
+                filled += [textwrap.fill(" ".join(paragraph.split()), width, break_on_hyphens=False)]
+        return "\n\n".join(filled)
+
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """`-t, --title TITLE…`, in every version of Python."""
         words = str(action.metavar or action.dest) if action.nargs != 0 else ""
@@ -71,6 +82,15 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             words = "{" + ",".join(map(str, action.choices)) + "}"
         words += "…" if action.nargs == "+" else ""
         return f"{', '.join(action.option_strings)} {words}".strip()
+
+
+def _folded(line: str, width: int) -> str:
+    """A line as it is; if it is too wide, what is said of an example goes on below itself."""
+    columns = re.match(r"(  \S.*?\s{2,})(\S.*)", line)
+    if len(line) <= width or columns is None or len(columns[1]) > width - 20:
+        return line
+    example, told = columns.groups()
+    return textwrap.fill(told, width, initial_indent=example, subsequent_indent=" " * len(example))
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,15 +1,13 @@
 """A running study in a terminal: one frame that is drawn again in place.
 
-`frame` makes the lines of it from a board, purely. `Live` owns the terminal: it writes a frame over the last
-one line by line, so nothing flickers, and never a line as wide as the terminal, so nothing wraps. What the
-shell printed before stays above, and the last frame stays when the study is over.
+`frame` makes the lines of it from a board, purely. `Live` owns the terminal, its keys and signals, and draws
+on a `Canvas`. What the shell printed before stays above, and the last frame stays when the study is over.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import select
 import signal
 import sys
 import termios
@@ -20,10 +18,10 @@ from enum import Enum
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.text import Text
 
 from stoker.cli.board import Board, Ended, Outcome, State, Task, Wish, around, clock, duration
+from stoker.cli.display import Canvas, size_of
 from stoker.cli.lines import ENDING, Heard, ending_wish, log_tail, summary
 from stoker.spec.problems import printable
 
@@ -161,6 +159,9 @@ def _summary(board: Board, view: View) -> Iterator[Text]:
         yield Text(f"the store does not answer: {board.away}; running stages go on", "yellow")
     if board.quitting:
         yield Text("stopping; Ctrl-C again kills", "yellow")
+    elif board.finishing:
+        trials = f"{len(board.begun)} trial{'s' * (len(board.begun) != 1)}"
+        yield Text(f"finishing {trials}, then leaving · q again stops them now", "yellow")
     elif board.paused:
         yield Text("paused: running trials go on, no new ones start", "yellow")
     if board.leaving:
@@ -212,7 +213,9 @@ def _ended(ended: Ended, width: int) -> Text:
 
 
 def _hints(board: Board, view: View) -> Text:
-    hints = [("p", "resume" if board.paused else "pause"), ("q", "quit")] if not board.quitting else []
+    hints = [] if board.quitting else [("p", "pause"), ("q", "finish and quit")]
+    if board.paused or board.finishing:
+        hints = [("p", "resume"), ("q", "stop now" if board.finishing else "finish and quit")]
     hints += [("d", f"show {view.detail.next.value}")]
     hints += [("tab", "next slot")] if view.detail is Detail.LOG else []
     line = Text()
@@ -246,11 +249,10 @@ class Live:
         self.board = board
         self._ask = ask
         self._out = sys.stdout.fileno()
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True, force_terminal=True)
+        self._canvas = Canvas(self._out, hides_cursor=True)
         self._tty = _open_tty()
         self._usual: list[Any] | None = None  # the terminal's settings as we found them
         self._ours = False  # whether they are changed
-        self._drawn: list[int] = []  # the widths of the lines that stand there
         self._drawn_at, self._stale = 0.0, True
         self._detail, self._log_of = Detail.ENDED, 0
         self._open = True
@@ -268,7 +270,7 @@ class Live:
         due = self._stale or int(now) != int(self._drawn_at)
         if due and not 0 <= now - self._drawn_at < _FASTEST and self._enter():
             self._drawn_at, self._stale = now, False
-            self._draw(frame(self.board, self._view()))
+            self._canvas.draw(frame(self.board, self._view()))
 
     def descriptors(self) -> Sequence[int]:
         """What to wait for: signals, and keys while the terminal is ours."""
@@ -288,7 +290,7 @@ class Live:
         """Leave the last frame and the terminal as it was. May be repeated."""
         if self._open:
             self._open = False
-            self._draw(last_frame(self.board, self._view()))
+            self._canvas.draw(last_frame(self.board, self._view()))
             self._leave()
             self._heard.close()
             if self._tty is not None:
@@ -304,8 +306,9 @@ class Live:
         elif number == signal.SIGTSTP:
             self._leave()
             self._heard.stop()
-        elif number == signal.SIGCONT:  # the shell has set the terminal as it likes it, and written below
-            self._ours, self._drawn = False, []
+        elif number == signal.SIGCONT:  # the shell has set the terminal as it likes it, and written there
+            self._ours = False
+            self._canvas.forget()
 
     def _keys(self) -> str:
         if self._tty is None or not self._ours or not _is_foreground(self._tty):
@@ -321,43 +324,36 @@ class Live:
 
     def _on_key(self, key: str) -> None:
         self._stale = True
-        board = self.board
-        if key == "p" and not board.quitting:
-            board.paused = not board.paused
-            self._ask(Wish.PAUSE if board.paused else Wish.RESUME)
-        elif key == "q" and not board.quitting:
-            board.quitting = True
-            self._ask(Wish.QUIT)
+        if key in "pq" and not self.board.quitting:
+            self._ask(self._pause() if key == "p" else self._quit())
         elif key == "d":
             self._detail = self._detail.next
         elif key == "\t":
             self._log_of += 1
 
+    def _pause(self) -> Wish:
+        """`p` pauses, or goes on; it also takes back that this is to end."""
+        board = self.board
+        board.paused, board.finishing = not (board.paused or board.finishing), False
+        return Wish.PAUSE if board.paused else Wish.RESUME
+
+    def _quit(self) -> Wish:
+        """`q` loses no work at the first time: what runs is finished, unless nothing does."""
+        board = self.board
+        board.quitting = board.finishing or not board.begun
+        board.finishing = True
+        return Wish.QUIT if board.quitting else Wish.FINISH
+
     # Drawing
 
     def _view(self) -> View:
-        width, height = _size(self._out)
+        width, height = size_of(self._out)
         task, log = None, []
         if self._detail is Detail.LOG and self.board.tasks:
             tasks = sorted(self.board.tasks.values(), key=lambda task: (task.slot is None, task.slot))
             task = tasks[self._log_of % len(tasks)]
             log = log_tail(task.log)
         return View(width, height, self._detail, task, log, keys=self._tty is not None)
-
-    def _draw(self, lines: list[Text]) -> None:
-        """Write a frame over the last one, in one piece; a terminal that takes nothing (Ctrl-S) misses it."""
-        if not select.select([], [self._out], [], 0)[1]:
-            return
-        width = _size(self._out)[0]
-        # A terminal that got narrower has wrapped what stood there.
-        up = sum(max(1, -(-cells // width)) for cells in self._drawn)
-        with self._console.capture() as captured:
-            self._console.print(Text("\n").join(lines))
-        body = captured.get().rstrip("\n").replace("\n", "\x1b[K\n")
-        begin = f"\x1b[?2026h\x1b[?25l\x1b[?7l\r{f'{chr(27)}[{up}A' if up else ''}"
-        with suppress(OSError):  # the terminal is gone; the signal that tells so comes
-            _write(self._out, f"{begin}{body}\x1b[K\n\x1b[J\x1b[?7h\x1b[?2026l")
-        self._drawn = [line.cell_len for line in lines]
 
     def _enter(self) -> bool:
         """Take the terminal, if it is to be had: keys come at once, and are not shown."""
@@ -375,8 +371,7 @@ class Live:
 
     def _leave(self) -> None:
         """Give the terminal back."""
-        with suppress(OSError):
-            _write(self._out, "\x1b[?7h\x1b[?25h")
+        self._canvas.leave()
         if self._tty is not None and self._usual and _is_foreground(self._tty):
             with suppress(termios.error):
                 termios.tcsetattr(self._tty, termios.TCSANOW, self._usual)
@@ -395,16 +390,3 @@ def _is_foreground(tty: int) -> bool:
     with suppress(OSError):
         return os.tcgetpgrp(tty) == os.getpgrp()
     return False
-
-
-def _size(out: int) -> tuple[int, int]:
-    with suppress(OSError):
-        columns, lines = os.get_terminal_size(out)
-        return columns or 80, lines or 24
-    return 80, 24
-
-
-def _write(out: int, text: str) -> None:
-    data = text.encode(errors="replace")
-    while data:
-        data = data[os.write(out, data) :]

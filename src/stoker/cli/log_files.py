@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.agent import files
+from stoker.agent.metrics import ENOUGH, read_metrics
 from stoker.core.times import seconds
 from stoker.store.records import TrialId
 from stoker.study.opened import Opened
 from stoker.study.state import Attempt
 
 _PIECE = 1 << 20
+_END = 1 << 16
 _STAMP = "%Y%m%d.%H%M%S"
 
 
@@ -40,9 +42,11 @@ class Logs:
     def all(self) -> list[Log]:
         """All logs there are now, oldest first."""
         found = [log for trial in self._trials for log in self._of(trial)]
-        order = [stage for trial in self._trials for stage in self._opened.work.stages(trial)]
-        place = {stage: position for position, stage in enumerate(order)}
         unique = {log.path: log for log in found}  # iterations share a directory
+        place: dict[str, int] = {}
+        if len({log.began for log in unique.values()}) < len(unique):  # names of logs have seconds
+            order = (stage for trial in self._trials for stage in self._opened.work.stages(trial))
+            place = {stage: position for position, stage in enumerate(order)}
         return sorted(unique.values(), key=lambda log: (log.began, place.get(log.stage, -1)))
 
     def _of(self, trial: TrialId) -> Iterator[Log]:
@@ -73,6 +77,23 @@ class Logs:
         if log.file is None:
             return log.path
         return f"{self._opened.place.url}: {self._opened.trial(log.trial).name}/{log.path}"
+
+
+def read_again(opened: Opened, trial: TrialId, patterns: Mapping[str, str]) -> dict[str, float]:
+    """Metrics in the logs that a trial has now: the last of each stage, a later stage before an earlier one.
+
+    Only where it is quick: not in a bucket, nor in a directory that all trials share. The end of a log is
+    looked at first, and further back only for what is not found there.
+    """
+    if opened.place.is_remote or opened.work.planned(trial.iteration).is_flat:
+        return {}
+    last = {log.stage: log.path for log in Logs(opened, [trial]).all()}
+    found: dict[str, float] = {}
+    for path in reversed(last.values()):
+        for reach in (_END, ENOUGH):
+            missing = {name: pattern for name, pattern in patterns.items() if name not in found}
+            found |= read_metrics(path, missing, reach) if missing else {}
+    return found
 
 
 def _in_directory(directory: Path, pattern: re.Pattern[str], trial: TrialId) -> Iterator[Log]:

@@ -3,6 +3,8 @@
 A trial has a log for each stage of each attempt; --stage and --attempt choose among them. In a terminal,
 control characters are left out; in a pipe, a log is passed on as it is. With -f, exits with 0 if the trial
 finished, and with 1 if it failed or was stopped. A log in a bucket is as new as its agent's last save.
+
+A trial that a changed study file added later has the number of its iteration before its own: 2.7.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from contextlib import suppress
 from shutil import get_terminal_size
 
 from stoker.cli.log_files import Log, Logs, attempt_of
-from stoker.cli.store_options import add_store, open_at, say, store_of
+from stoker.cli.store_options import add_store, add_trials, open_at, say, store_of
 from stoker.cli.told import how_it_ended, many
 from stoker.core.errors import UsageError
 from stoker.spec.problems import listing, printable, suggest
@@ -27,12 +29,13 @@ from stoker.store.records import TrialId
 from stoker.study.opened import Opened
 from stoker.study.ranges import DONE, State
 
-USAGE = "TRIAL"
+USAGE = "[STORE] TRIAL"
 EXAMPLES = """\
   stoker logs 17                   the last log of trial 17
   stoker logs 17 -f                and what it says from now on, stage after stage
   stoker logs Norm_new --stage train --all
   stoker logs 17 --attempt 1       what it said before it was tried again
+  stoker logs runs 2.7             of trial 7 of iteration 2, in the study in runs/
 """
 
 LINES = 1000
@@ -41,7 +44,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker logs`."""
-    parser.add_argument("trial", metavar="TRIAL", help="a number, a name, or a part that only one name has")
+    add_trials(parser, "which", "a number (2.7: trial 7 of iteration 2), a name, or a part of only one")
     add_store(parser)
     parser.add_argument("-s", "--stage", metavar="STAGE", help="the log of this stage")
     parser.add_argument(
@@ -58,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("-f follows a trial through its attempts; leave out --attempt")
     lines = _lines(options)
     opened = open_at(store_of(options))
-    trials = _one_trial(opened, options.trial)
+    trials = _one_trial(opened, options.trials)
     if options.stage is not None:
         _check_stage(opened, trials, options.stage)
     logs = Logs(opened, trials)
@@ -84,12 +87,15 @@ def _lines(options: argparse.Namespace) -> int | None:
     return None if options.all else LINES if options.lines is None else options.lines
 
 
-def _one_trial(opened: Opened, word: str) -> list[TrialId]:
+def _one_trial(opened: Opened, words: Sequence[str]) -> list[TrialId]:
     """The trial that is meant, in each iteration that runs stages of it."""
-    trials = opened.find([word])
+    if not words:
+        raise UsageError("which trial? give its number or name: stoker logs TRIAL")
+    trials = opened.find(words)
     names = list(dict.fromkeys(opened.trial(trial).name for trial in trials))
     if len(names) > 1:
-        raise UsageError(f"'{word}' means {len(names):,} trials, and a log is of one: {listing(names, 5)}")
+        said = " ".join(words)
+        raise UsageError(f"'{said}' means {len(names):,} trials, and a log is of one: {listing(names, 5)}")
     return trials
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from stoker.agent import files
 from stoker.agent.files import Select
 from stoker.cli.log_files import Logs
-from stoker.cli.store_options import add_trials, open_at, say
+from stoker.cli.store_options import KINDS, open_at, say
 from stoker.cli.told import many, size
 from stoker.core.errors import StokerError, UsageError
 from stoker.spec.problems import printable
@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker pull`."""
     parser.add_argument("store", metavar="STORE", help="the study: its URL, or its output directory")
     parser.add_argument("dest", metavar="DEST", help="the directory to put it into")
-    add_trials(parser, "which (default: all that have begun)")
+    parser.add_argument(
+        "trials", metavar="TRIAL", nargs="*", help=f"which (default: all that have begun): {KINDS}"
+    )
     parser.add_argument("--best", metavar="N", type=int, help="the best N by the study's objective")
     for option, told in (("--include", "only files that match"), ("--exclude", "no files that match")):
         parser.add_argument(option, metavar="PATTERN", nargs="+", action="extend", default=[], help=told)

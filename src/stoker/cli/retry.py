@@ -1,6 +1,8 @@
 """Ask for trials again: those that failed, or any that are done. Agents at work pick them up.
 
 Finished stages do not run again, unless --fresh asks for it. A trial that waits or runs is left alone.
+
+A trial that a changed study file added later has the number of its iteration before its own: 2.7.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from stoker.study.fleet import Life
 from stoker.study.opened import Opened
 from stoker.study.ranges import DONE, State
 
-USAGE = "[TRIAL…]"
+USAGE = "[STORE] [TRIAL…]"
 EXAMPLES = """\
   stoker retry --failed          all that failed, from the stage that did
   stoker retry 17 --fresh        trial 17 from its first stage
+  stoker retry runs 2.7          trial 7 of iteration 2, of the study in runs/
 """
 
 _SHOWN = 10
@@ -63,6 +66,8 @@ def _left(opened: Opened, trials: list[TrialId], fresh: bool) -> Iterator[tuple[
         now = opened.state.trial(trial)
         if now is None or now.state not in DONE:
             yield trial, f"is {now.state.value if now else 'not there'}: left as it is"
+        elif not opened.state.is_asked_for(trial):
+            yield trial, "is not asked for by the study file any more: `stoker run` it with the file that has it"
         elif now.state is State.FINISHED and not fresh:
             yield trial, "is finished: --fresh runs it again"
 

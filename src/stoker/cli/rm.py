@@ -28,7 +28,7 @@ from stoker.study.opened import Opened
 from stoker.study.place import RECORDS
 from stoker.study.ranges import State
 
-USAGE = "TRIAL… | --all"
+USAGE = "[STORE] TRIAL… | --all"
 EXAMPLES = """\
   stoker rm 17 Norm_old-*      the files of these trials
   stoker rm --all              the whole study, records and files
@@ -71,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     for problem in problems:
         say(f"stoker: {problem}")
     say(f"removed {doomed.told()}")
+    if not options.all:
+        say("what became of the trials stays known; `stoker rm --all` removes the whole study")
     return 1 if problems else 0
 
 

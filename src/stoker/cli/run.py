@@ -4,7 +4,8 @@ What is finished is skipped, what failed is tried again, and what was interrupte
 may run the same study at once, on the same output: each trial runs once. Ctrl-C stops gracefully and
 gives back what runs; a second one ends everything at once.
 
-In a terminal it shows a live display (p pauses claiming, d shows more, q quits); in a pipe, plain lines.
+In a terminal it shows a live display (p pauses claiming, d shows more, q finishes what runs and
+leaves, q again stops it); in a pipe, plain lines.
 Exits with 0 if all trials finished, 1 if some failed, 2 for bad input, 130 if interrupted.
 """
 
@@ -53,11 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the first trial alone, here, its output on the terminal, its files in OUTPUT/.debug",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the exact commands, and run nothing")
-    parser.add_argument(
-        "--no-subdir",
-        action="store_true",
-        help="no directory for each trial: all logs side by side, with the trial's name at the end",
-    )
     parser.add_argument("--on", metavar="ENGINE", default="local", help="where to run (default: local)")
     parser.add_argument("--detach", action="store_true", help="start in the background, and return")
     parser.add_argument("--plain", action="store_true", help="plain lines, also in a terminal")

@@ -1,6 +1,7 @@
 """Show how far a study is: counts, agents, what runs, what failed, and the best trials.
 
-With trials, all that is known about them. It only reads, from any machine, while the study runs and after.
+With trials, all that is known about them; with --all, a table of all trials and their metrics. It only reads,
+from any machine, while the study runs and after. The end is estimated from trials that finished lately.
 --watch looks again every second until nothing is left, and then exits with 1 if trials failed.
 
 --json prints one object with study, store, is_stopped, counts, agents and trials: those that run and failed,
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.cli.log_files import Logs
 from stoker.cli.store_options import add_store, open_at, store_of
-from stoker.cli.told import summary
+from stoker.cli.told import slots_of, summary
 from stoker.core.errors import UsageError
 from stoker.core.values import Value, text
 from stoker.store.interface import StoreError
@@ -37,12 +39,16 @@ from stoker.study.state import TrialNow
 if TYPE_CHECKING:  # rich takes a while to import, and JSON does not need it
     from rich.text import Text
 
+    from stoker.cli.display import Canvas
+    from stoker.cli.status_page import Page
+
 USAGE = "[STORE] [TRIAL…]"
 EXAMPLES = """\
   stoker status                       the study in output/
   stoker status gs://bucket/study     one in a bucket
   stoker status --watch               until nothing is left
   stoker status --failed              all that failed, and why
+  stoker status --all                 a table of all trials
   stoker status 17                    everything about trial 17
   stoker status --all --json | jq '.trials[] | [.name, .metrics.acc]'
 """
@@ -123,21 +129,38 @@ def _print(lines: Iterable[Text]) -> None:
 
 
 def _watch(opened: Opened, store: str, options: argparse.Namespace) -> int:
-    from stoker.cli.status_page import Frame, Page
+    from stoker.cli.display import Canvas
+    from stoker.cli.status_page import Page
 
-    page, frame, said = Page(opened, store, options), Frame(), ""
-    while True:
-        began, counts = time.monotonic(), opened.state.counts()
-        if sys.stdout.isatty():
-            frame.draw(page.lines(time.time(), _width()))
-        elif said != (said := summary(counts)):
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} {said}\n")
-            sys.stdout.flush()
-        if not counts.running and not counts.waiting:
-            return 1 if counts.failed or counts.stopped else 0
-        with suppress(StoreError):  # what is known goes on being shown, with the age of the beats
-            opened.refresh()
-        time.sleep(max(EVERY, 10 * (time.monotonic() - began)))
+    page, said = Page(opened, store, options), ""
+    canvas = Canvas(sys.stdout.fileno()) if sys.stdout.isatty() else None
+    try:
+        while True:
+            began, counts = time.monotonic(), opened.state.counts()
+            if canvas is not None:
+                _draw(canvas, page)
+            elif said != (said := summary(counts)):
+                sys.stdout.write(f"{time.strftime('%H:%M:%S')} {said}\n")
+                sys.stdout.flush()
+            if not counts.running and not counts.waiting:
+                return 1 if counts.failed or counts.stopped else 0
+            with suppress(StoreError):  # what is known goes on being shown, with the age of the beats
+                opened.refresh()
+            time.sleep(max(EVERY, 10 * (time.monotonic() - began)))
+    finally:
+        if canvas is not None:
+            canvas.leave()
+
+
+def _draw(canvas: Canvas, page: Page) -> None:
+    """As much of the page as the terminal has room for."""
+    from stoker.cli.display import size_of
+
+    width, height = size_of(sys.stdout.fileno())
+    lines = list(islice(page.lines(time.time(), width), max(1, height - 1)))
+    for line in lines:
+        line.truncate(max(1, width - 1), overflow="ellipsis")
+    canvas.draw(lines)
 
 
 # As data
@@ -153,7 +176,7 @@ def as_json(opened: Opened, trials: Sequence[TrialId], options: argparse.Namespa
         "counts": {**asdict(counts), "waiting": counts.waiting},
         "agents": [
             {**{k: v for k, v in asdict(agent).items() if k != "claims"}, "life": agent.life.value}
-            | {"running": running[agent.name], "silence": round(agent.silence, 1)}
+            | {"running": running[agent.name], "silence": round(agent.silence, 1), "slots": slots_of(agent)}
             for agent in opened.state.agents()
         ],
     }
@@ -193,7 +216,7 @@ def _trial_json(opened: Opened, now: TrialNow, body: Any = None) -> dict[str, An
     }
     if now.state in DONE:
         result = opened.state.result(now) if body is None else body
-        told.update(metrics=result.get("metrics", {}), result=result)
+        told.update(metrics=opened.metrics(now.trial, result), result=result)
     return told
 
 

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from shutil import get_terminal_size
-from typing import Any
+from itertools import chain, islice
+from math import inf
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
-from stoker.cli.board import clock, duration, metrics_text
+from stoker.agent import files
+from stoker.cli.board import around, clock, duration, metrics_text, time_left
 from stoker.cli.live import fit
-from stoker.cli.log_files import Logs, attempt_of
-from stoker.cli.told import age, ago, failure, host_of, many, number, size, summary
+from stoker.cli.log_files import Log, Logs, attempt_of
+from stoker.cli.told import (
+    age,
+    ago,
+    failure,
+    host_of,
+    last_metrics,
+    many,
+    number,
+    short,
+    size,
+    slots_of,
+    summary,
+)
 from stoker.core.times import seconds
 from stoker.core.values import text
 from stoker.spec.problems import printable
@@ -32,6 +44,15 @@ from stoker.study.state import Attempt, Counts, TrialNow
 SHOWN = 8
 """So many of a kind are shown, unless all are asked for."""
 BEST = 5
+LATELY = 12
+"""Of so many finished trials, the time is taken to say how long the others may take."""
+MOST_NAMES = 1_000
+"""The files of more trials are not looked for: their names take a while."""
+NARROW = 16
+"""Cells that metrics of running trials keep where the terminal is narrow."""
+ALIGNED = 1_000
+"""So many names decide how wide their column is, as lines are written while others are still read."""
+MOST_PID = 10**8
 _WIDE = 95  # cells from which a bar and what it means stand in one line
 _STYLES = {
     State.FINISHED: "green",
@@ -55,6 +76,14 @@ def _broad(trials: Iterable[TrialId]) -> int:
     return max((len(number(trial)) for trial in trials), default=0)
 
 
+class _Row(NamedTuple):
+    """A trial in the table of all."""
+
+    now: TrialNow
+    name: str
+    told: str
+
+
 class Page:
     """The page of a study, made anew whenever it was looked at."""
 
@@ -62,16 +91,17 @@ class Page:
         self._opened, self._where, self._options = opened, where, options
         self._best: tuple[int, list[tuple[float, TrialId]]] = (-1, [])
         self._at_work: list[TrialNow] = []
+        self._times: dict[TrialId, float | None] = {}  # what trials took that finished lately
 
     def lines(self, now: float, width: int | None) -> Iterator[Text]:
         """All lines; of a width, None for one where nothing is cut."""
-        options, state = self._options, self._opened.state
-        self._at_work = list(state.trials(State.RUNNING)) if state.counts().running else []
-        yield from self._head(width)
+        options = self._options
+        self._look()
+        yield from self._head(now, width)
         if not options.failed and not options.running:
             yield from _section("agents", _table(self._agents(), width, 0))
         if not options.failed and not options.all:
-            yield from _section("running", _table(self._running(now), width, 1))
+            yield from _section("running", _table(self._running(now), width, 1, gives_way=4))
         if not options.running and not options.all:
             yield from _section("failed", self._failed(width))
         if options.all:
@@ -79,9 +109,30 @@ class Page:
         elif not options.failed and not options.running:
             yield from self._best_trials(width)
 
+    def _look(self) -> None:
+        """See what runs, and what finished last, in one go: of a large study it takes a moment."""
+        state, lately = self._opened.state, deque[TrialNow](maxlen=LATELY)
+        self._at_work = []
+        if state.counts().running:
+            for now in state.trials(State.RUNNING, State.FINISHED):
+                (self._at_work if now.state is State.RUNNING else lately).append(now)
+        self._times = {
+            now.trial: self._times[now.trial] if now.trial in self._times else self._seconds(now)
+            for now in lately
+        }
+
+    def _seconds(self, now: TrialNow) -> float | None:
+        """What a finished trial took; None if not all of its stages are told, as others ran some of them."""
+        body = self._opened.state.result(now)
+        stages = body.get("stages")
+        figures = [body.get(stage) for stage in stages] if isinstance(stages, list) else []
+        taken = [told.get("seconds") for told in figures if isinstance(told, dict)]
+        known = [told for told in taken if isinstance(told, (int, float)) and 0 <= told < inf]
+        return sum(known) if known and len(known) == len(figures) else None
+
     # The head
 
-    def _head(self, width: int | None) -> Iterator[Text]:
+    def _head(self, now: float, width: int | None) -> Iterator[Text]:
         counts = self._opened.state.counts()
         yield Text.assemble((printable(self._opened.name), "bold"), "  ", (printable(self._where), "dim"))
         told = Text(summary(counts, " · " if width else ", "))
@@ -93,6 +144,38 @@ class Page:
         else:
             yield _bar(counts, min(40, width // 3)).append("  ").append_text(told)
         yield from self._activity(counts)
+        left = self._time_left(now)
+        if left is not None:
+            yield Text(f"ends {around(now + left, now)}")
+        if gone := self._without_files():
+            yield Text(f"the files of {many(gone, 'finished trial')} are gone", "yellow")
+
+    def _time_left(self, now: float) -> float | None:
+        """Seconds until the study may be over; None if nobody is at work, or nothing has finished yet."""
+        state, counts = self._opened.state, self._opened.state.counts()
+        taken = [seconds for seconds in self._times.values() if seconds is not None]
+        slots = sum(slots_of(agent) for agent in state.agents() if agent.life is Life.ALIVE)
+        workers = min(max(slots, counts.running), counts.running + counts.waiting)
+        if not taken or not workers or state.is_stopped:
+            return None
+        mean = fmean(taken)
+        remaining = [max(0.0, mean - (age(trial.since, now) or 0.0)) for trial in self._at_work]
+        return time_left(mean, remaining, counts.waiting, workers)
+
+    def _without_files(self) -> int:
+        """How many finished trials have no directory any more, where it can be told quickly."""
+        opened, counts = self._opened, self._opened.state.counts()
+        if opened.place.output is None or not 0 < counts.finished <= MOST_NAMES:
+            return 0
+        try:
+            there = set(os.listdir(opened.place.output))  # noqa: PTH208  (names are enough)
+        except OSError:
+            return 0
+        finished = (now.trial for now in opened.state.trials(State.FINISHED))
+        return sum(
+            not opened.work.planned(trial.iteration).is_flat and opened.trial(trial).name not in there
+            for trial in finished
+        )
 
     def _activity(self, counts: Counts) -> Iterator[Text]:
         state, agents = self._opened.state, self._opened.state.agents()
@@ -112,7 +195,7 @@ class Page:
         agents, running = self._opened.state.agents(), Counter(trial.agent for trial in self._at_work)
         shown = [agent for agent in agents if self._options.all or _matters(agent)]
         for agent in shown if self._options.all else shown[:SHOWN]:
-            slots = many(agent.slots, "slot")
+            slots = many(slots_of(agent), "slot") if slots_of(agent) else "slots unknown"
             runs = f"{running[agent.name]:,} running" if agent.life is Life.ALIVE else ""
             life = _LIVES.get(agent.life, "")
             beat = f"{life}, last beat {ago(agent.silence)}" if life else f"beat {ago(agent.silence)}"
@@ -124,7 +207,8 @@ class Page:
     def _label(self, agent: Agent) -> str:
         """The host, and which process of it if several are at work."""
         peers = [a for a in self._opened.state.agents() if a.host == agent.host and a.life is Life.ALIVE]
-        return host_of(agent) if len(peers) < 2 and not self._options.all else f"{host_of(agent)} {agent.pid}"
+        pid = agent.pid if 0 < agent.pid <= MOST_PID else "?"
+        return host_of(agent) if len(peers) < 2 and not self._options.all else f"{host_of(agent)} {pid}"
 
     # Trials
 
@@ -133,23 +217,30 @@ class Page:
         by_name = {agent.name: agent for agent in self._opened.state.agents()}
         broad = _broad(trial.trial for trial in self._at_work[:most])
         for trial in self._at_work[:most]:
-            passed = age(trial.since, now)
+            passed, log = age(trial.since, now), self._log(trial)
             agent = by_name.get(trial.agent)
             yield (
                 (f"{number(trial.trial):>{broad}}", "bold"),
                 (printable(self._opened.trial(trial.trial).name), ""),
-                (self._stage(trial), ""),
+                (printable(log.stage) if log else "", ""),
                 (clock(passed) if passed is not None else "", "dim"),
-                (self._label(agent) if agent else printable(trial.agent), "cyan"),
+                (self._metrics(log), ""),
+                (self._label(agent) if agent else short(trial.agent), "cyan"),
             )
         if most is not None and len(self._at_work) > most:
             yield ("", ""), (f"and {len(self._at_work) - most:,} more: stoker status --running", "dim")
 
-    def _stage(self, trial: TrialNow) -> str:
-        """The stage that runs, as its newest log tells; nothing if there is none since it was claimed."""
+    def _log(self, trial: TrialNow) -> Log | None:
+        """The log of the stage that runs: the newest, if it is from after the trial was claimed."""
         logs = Logs(self._opened, [trial.trial]).all()
-        claimed = seconds(trial.since)
-        return printable(logs[-1].stage) if logs and logs[-1].began >= (claimed or 0.0) else ""
+        return logs[-1] if logs and logs[-1].began >= (seconds(trial.since) or 0.0) else None
+
+    def _metrics(self, log: Log | None) -> str:
+        """What a running trial said last; a bucket would have to be asked for its whole log."""
+        patterns = self._opened.study.settings.get("metrics")
+        if log is None or log.file is not None or not isinstance(patterns, dict):
+            return ""
+        return last_metrics(log.path, patterns)
 
     def _failed(self, width: int | None) -> Iterator[Text]:
         total = self._opened.state.counts().failed
@@ -178,21 +269,39 @@ class Page:
         return f"stoker logs {number(trial)}"
 
     def _all(self, width: int | None) -> Iterator[Text]:
-        """Line by line, as there may be many."""
+        """Number, name, status and metrics, line by line, as there may be many."""
+        rows = self._rows()
+        first = list(islice(rows, ALIGNED))
         state = self._opened.state
         broad = len(number(TrialId(state.iterations[-1], max(map(state.size, state.iterations)))))
-        for now in state.trials():
-            name, room = printable(self._opened.trial(now.trial).name), (width or 0) - broad - 15
+        name = max((cell_len(row.name) for row in first), default=0)
+        told = max((cell_len(row.told) for row in first), default=0)
+        if width:
+            name = min(name, max(8, width // 3, width - broad - told - 17))
+        for row in chain(first, rows):
+            shown = fit(row.name, name if width else max(name, cell_len(row.name)))
+            line = Text.assemble("  ", (f"{number(row.now.trial):>{broad}}", "bold"), f"  {shown}  ")
+            line.append(f"{row.now.state.value:<8}  ", _STYLES.get(row.now.state, "dim")).append(row.told)
+            if width:
+                line.truncate(width - 1, overflow="ellipsis")
+            line.rstrip()
+            yield line
+
+    def _rows(self) -> Iterator[_Row]:
+        """All trials in order, with results in the same order: neither is kept in memory."""
+        results = self._opened.state.results()
+        result = next(results, None)
+        for now in self._opened.state.trials():
+            told = ""
+            while result is not None and result.trial < now.trial:
+                result = next(results, None)
+            if result is not None and result.trial == now.trial:
+                told = metrics_text(self._opened.metrics(now.trial, result.body))
+            elif now.state is State.RUNNING:
+                told = self._metrics(self._log(now))
             again = f"round {now.round}" if now.round > 1 else ""
-            yield Text.assemble(
-                ("  ", ""),
-                (f"{number(now.trial):>{broad}}", "bold"),
-                ("  ", ""),
-                (f"{now.state.value:<8}", _STYLES.get(now.state, "dim")),
-                ("  ", ""),
-                (fit(name, max(8, room)).rstrip() if width and cell_len(name) > room else name, ""),
-                (f"  {again}" if again else "", "dim"),
-            )
+            name = printable(self._opened.trial(now.trial).name)
+            yield _Row(now, name, "  ".join(filter(None, (told, again))))
 
     def _best_trials(self, width: int | None) -> Iterator[Text]:
         objective, finished = self._opened.objective, self._opened.state.counts().finished
@@ -223,9 +332,7 @@ def history_page(opened: Opened, trial: TrialId) -> Iterator[Text]:
     yield Text.assemble(
         (number(trial), "bold"), f"  {printable(described.name)}  ", (state.value, _STYLES.get(state, "dim"))
     )
-    directory = opened.directory(trial)
-    where = str(directory) if directory is not None else f"{opened.place.url} (stoker pull gets it)"
-    yield from _facts("directory", [printable(where)])
+    yield from _facts("directory", [printable(_where(opened, trial, state))])
     yield from _facts("params", [printable(f"{name}: {text(v)}") for name, v in described.params.items()])
     logs = Logs(opened, [trial]).all()
     for place, attempt in enumerate(history.attempts, 1):
@@ -234,8 +341,21 @@ def history_page(opened: Opened, trial: TrialId) -> Iterator[Text]:
         mine = [log for log in logs if attempt_of(log, history.attempts) is attempt]
         yield from (Text(f"               {printable(log.path)}", "dim") for log in mine)
     result = history.results.get(now.round if now is not None else 1, {})
-    if isinstance(result.get("metrics"), dict):
-        yield from _facts("metrics", [metrics_text({name: v}) for name, v in result["metrics"].items()])
+    metrics = opened.metrics(trial, result)
+    if metrics:
+        yield from _facts("metrics", [metrics_text({name: value}) for name, value in metrics.items()])
+
+
+def _where(opened: Opened, trial: TrialId, state: State) -> str:
+    """Where the trial's files are, or that they were removed: what became of it stays known."""
+    directory = opened.directory(trial)
+    if directory is None:
+        is_there = files.newest(opened.place.store, trial) is not None
+        where, how = opened.place.url, " (stoker pull gets it)"
+    else:
+        is_there = directory.is_dir()
+        where, how = str(directory), ""
+    return f"{where}{' (removed)' if state is State.FINISHED and not is_there else how}"
 
 
 def _attempt(opened: Opened, trial: TrialId, place: int, attempt: Attempt, state: State) -> Iterator[Text]:
@@ -247,7 +367,7 @@ def _attempt(opened: Opened, trial: TrialId, place: int, attempt: Attempt, state
         became = f"failed, {stage}: {why}" if stage else f"failed: {why}"
     style = {"finished": "green", "running": "cyan"}.get(became, "red" if "failed" in became else "yellow")
     round_ = f" (round {attempt.round})" if attempt.round > 1 else ""
-    host = printable(attempt.agent.rsplit("-", 3)[0])
+    host = short(attempt.agent.rsplit("-", 3)[0])
     yield Text.assemble(
         (f"  {'attempt':<11}  ", "dim"), f"{place}{round_}  {when}, on {host}  ", (became, style)
     )
@@ -292,14 +412,20 @@ def _section(title: str, lines: Iterable[Text]) -> Iterator[Text]:
         yield from found
 
 
-def _table(rows: Iterable[Sequence[Cell]], width: int | None, flexible: int) -> Iterator[Text]:
-    """Columns that are as wide as they need be; one gives way where the terminal is narrow."""
+def _table(
+    rows: Iterable[Sequence[Cell]], width: int | None, flexible: int, gives_way: int | None = None
+) -> Iterator[Text]:
+    """Columns that are as wide as they need be. Where the terminal is narrow, one is cut, and before that
+    another may give way."""
     found = list(rows)
     columns = max((len(row) for row in found), default=0)
     whole = [row for row in found if len(row) == columns]
     widths = [max((cell_len(row[place][0]) for row in whole), default=0) for place in range(columns)]
     if width and columns:
         over = sum(widths) + 2 * sum(w > 0 for w in widths) - (width - 1)
+        if gives_way is not None and over > 0:
+            spared = min(over, max(0, widths[gives_way] - NARROW))
+            widths[gives_way], over = widths[gives_way] - spared, over - spared
         widths[flexible] = max(8, widths[flexible] - max(0, over))
     for row in found:
         line = Text("  ")
@@ -316,25 +442,3 @@ def _bar(counts: Counts, width: int) -> Text:
     bad = -(-(counts.failed + counts.stopped) * width // max(1, counts.total))  # never too small to be seen
     good = min(counts.finished * width // max(1, counts.total), width - bad)
     return Text.assemble(("━" * good, "green"), ("━" * bad, "red"), ("─" * (width - good - bad), "dim"))
-
-
-class Frame:
-    """Draws lines over those that it drew before."""
-
-    def __init__(self) -> None:
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self._drawn: list[int] = []  # the widths of the lines that stand there
-
-    def draw(self, lines: Iterable[Text]) -> None:
-        """Write in one piece, never as wide or as high as the terminal."""
-        width, height = get_terminal_size()
-        shown = list(lines)[: height - 1]
-        for line in shown:
-            line.truncate(max(1, width - 1), overflow="ellipsis")
-        up = sum(max(1, -(-cells // width)) for cells in self._drawn)  # a narrower terminal has wrapped them
-        with self._console.capture() as captured:
-            self._console.print(Text("\n").join(shown))
-        body = captured.get().rstrip("\n").replace("\n", "\x1b[K\n")
-        begin = f"\x1b[?2026h\r{f'{chr(27)}[{up}A' if up else ''}"
-        os.write(sys.stdout.fileno(), f"{begin}{body}\x1b[K\n\x1b[J\x1b[?2026l".encode(errors="replace"))
-        self._drawn = [line.cell_len for line in shown]

@@ -17,7 +17,7 @@ from stoker.study.fleet import Life
 from stoker.study.opened import Opened
 from stoker.study.ranges import State
 
-USAGE = "[TRIAL…]"
+USAGE = "[STORE] [TRIAL…]"
 EXAMPLES = """\
   stoker stop                  the whole study, on all machines
   stoker stop 17 Norm_new-*    these trials only; others go on

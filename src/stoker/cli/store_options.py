@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
 from stoker.agent.host import is_gone
 from stoker.cli.frame import environment
+from stoker.cli.log_files import read_again
 from stoker.cli.study_options import DEFAULT_OUTPUT
 from stoker.core.errors import UsageError
 from stoker.spec.problems import printable
 from stoker.study.opened import Opened, open_study
+from stoker.study.place import RECORDS
+
+KINDS = "a number (2.7: trial 7 of iteration 2), a name, a part of one, or a pattern"
+"""How trials are named on the command line."""
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -18,26 +25,54 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="STORE", help="the study's output directory, or its URL (default: output)"
     )
+    parser.set_defaults(place=None)
 
 
-def add_trials(parser: argparse.ArgumentParser, told: str) -> None:
-    """Add the trials that a command is about; none are many commands' way to mean all."""
-    parser.add_argument(
-        "trials", metavar="TRIAL", nargs="*", help=f"{told}: a number, a name, a part of one, or a pattern"
-    )
+def add_trials(parser: argparse.ArgumentParser, told: str, kinds: str = KINDS) -> None:
+    """Add the trials that a command is about; none are many commands' way to mean all.
+
+    The study may stand before them, as in `stoker status STORE`.
+    """
+    parser.add_argument("trials", metavar="TRIAL", nargs="*", action=_Words, help=f"{told}: {kinds}")
+
+
+class _Words(argparse.Action):
+    """Sorts a study from the trials behind it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        words = list(values)
+        namespace.place = words.pop(0) if words and is_store(words[0]) else None
+        namespace.trials = words
+
+
+def is_store(word: str) -> bool:
+    """Whether a word names a study rather than a trial: a URL, a path, or a directory that has one.
+
+    Any other directory may have the name of a trial: its own, most likely.
+    """
+    return "/" in word or Path(word, RECORDS).is_dir()
 
 
 def store_of(options: argparse.Namespace) -> str:
-    """Where the study is, as the user says it."""
+    """Where the study is, as the user says it: by -o, or before the trials."""
     word: str | None = options.output
     if word == "":
         raise UsageError("-o needs the name of a directory, or the URL of a bucket")
-    return environment("STOKER_OUTPUT", DEFAULT_OUTPUT) if word is None else word
+    if word is not None and options.place is not None:
+        raise UsageError(f"the study is given twice, as {options.place} and as -o {word}")
+    given = options.place if word is None else word
+    return environment("STOKER_OUTPUT", DEFAULT_OUTPUT) if given is None else str(given)
 
 
 def open_at(word: str) -> Opened:
-    """The study at a place, with what this machine knows of its own agents."""
-    return open_study(word, is_gone)
+    """The study at a place, with what this machine knows of its own agents and logs."""
+    return open_study(word, is_gone, read_again)
 
 
 def confirm(question: str) -> bool:

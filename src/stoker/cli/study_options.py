@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,9 @@ from stoker.plan.trials import Plan, Trial
 from stoker.spec.keys import slot
 from stoker.spec.load import DEFAULT_FILE, load_file, select
 from stoker.spec.outputs import owner_in
+from stoker.spec.problems import listing
 from stoker.spec.study import Study
+from stoker.store import REMOTE
 
 DEFAULT_OUTPUT = "output"
 
@@ -49,9 +52,14 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         metavar="GPUS",
         nargs="+",
         action="extend",
-        help="the slots: 0 1 2,3 is three of them",
+        help="the slots: 0 1 2,3 is three of them; auto is one per GPU",
     )
     parser.add_argument("--sample", metavar="N", type=_count, help="only N random trials of each sweep")
+    parser.add_argument(
+        "--no-subdir",
+        action="store_true",
+        help="no directory for each trial: all logs side by side, with the trial's name at the end",
+    )
 
 
 def _count(word: str) -> int:
@@ -70,6 +78,7 @@ class Chosen:
     output: str
     slots: tuple[str, ...] | None
     sample: list[int] | None  # indices of the trials, if not all of the plan
+    is_flat: bool = False  # trials have no directories of their own
 
     @property
     def count(self) -> int:
@@ -98,15 +107,48 @@ def choose(options: argparse.Namespace) -> Chosen:
     output = environment("STOKER_OUTPUT", DEFAULT_OUTPUT) if options.output is None else options.output
     if not output:
         raise UsageError("-o needs the name of a directory")
+    if options.no_subdir and is_bucket(output):
+        raise UsageError(
+            "--no-subdir is for a directory: in a bucket each trial has its own files; leave it out"
+        )
     plan = Plan(sweeps, [stage.name for stage in study.stages], owner_in(Path(output)))
     sample = None if options.sample is None else plan.sample(options.sample, study.seed)
-    return Chosen(study, plan, sweeps, output, slots_of(options.resource) or study.slots, sample)
+    asked = slots_of(options.resource)
+    slots = study.slots if asked is None else asked or None
+    return Chosen(study, plan, sweeps, output, slots, sample, options.no_subdir)
+
+
+def is_bucket(output: str) -> bool:
+    """Whether a study's output is in a bucket."""
+    scheme, mark, _ = output.partition("://")
+    return bool(mark) and scheme in REMOTE
+
+
+def asked_oddly(chosen: Chosen) -> list[str]:
+    """What may surprise in how the study is asked for, a line each."""
+    uses = {
+        stage.name for stage in chosen.study.stages for hole in stage.template.holes if hole.name == "_output"
+    }
+    users = [stage.name for stage in chosen.study.stages if stage.name in uses]
+    if not chosen.is_flat or not users or chosen.count < 2:
+        return []
+    where = f"{{_output}} of stage{'s' * (len(users) > 1)} {listing(users, last='and')}"
+    return [f"--no-subdir: {where} is {chosen.output} for all trials, which may overwrite each other's files"]
+
+
+def check_slots(chosen: Chosen) -> tuple[str, ...]:
+    """What is odd about the slots on this machine; raises UsageError for those that it does not have."""
+    from stoker.agent.gpus import read
+    from stoker.agent.slots import plan_slots, usable_cores
+
+    inherited = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return plan_slots(chosen.slots, read().gpus, inherited, usable_cores()).notes
 
 
 def commands_of(chosen: Chosen, trial: Trial, slot: str | None = None) -> dict[str, str]:
     """The commands of a trial, stage by stage, as its first attempt would run them now."""
     reserved: dict[str, Value] = {
-        "_output": f"{chosen.output}/{trial.name}",
+        "_output": chosen.output if chosen.is_flat else f"{chosen.output}/{trial.name}",
         "_name": trial.name,
         "_time": datetime.now().astimezone().strftime("%Y%m%d.%H%M%S"),
         "_trial": trial.number,
@@ -139,8 +181,11 @@ def _check_swallowed_file(options: argparse.Namespace) -> None:
 
 
 def slots_of(words: list[str] | None) -> tuple[str, ...] | None:
-    """What `-r` asks for; None if it is not given."""
+    """What `-r` asks for: nothing in particular for `auto`, None if it is not given."""
+    if words == ["auto"]:
+        return ()
     for word in words or ():
         if slot(word) is None:
-            raise UsageError(f"-r '{word}': expected GPU indices like 0 or 0,1")
+            alone = "; auto stands alone" * (word == "auto")
+            raise UsageError(f"-r '{word}': expected GPU indices like 0 or 0,1, or auto{alone}")
     return tuple(slot(word) or "" for word in words) if words else None

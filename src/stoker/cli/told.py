@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stoker.agent.metrics import read_metrics
 from stoker.cli.board import duration, words_for
 from stoker.core.times import seconds
 from stoker.spec.problems import printable
@@ -14,6 +15,10 @@ from stoker.study.opened import Opened
 from stoker.study.ranges import State
 from stoker.study.state import Counts, TrialNow
 
+LONGEST_HOST = 40
+MOST_SLOTS = 100_000
+"""What other tools wrote, or what is damaged, may say anything."""
+_TAIL = 64 * 1024  # bytes of a log that runs, looked through again and again
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -90,4 +95,21 @@ def age(since: str, now: float) -> float | None:
 
 def host_of(agent: Agent) -> str:
     """The machine's name: what a beat calls host has the machine's boot behind it."""
-    return printable(agent.host.rpartition("-")[0] or agent.host)
+    return short(agent.host.rpartition("-")[0] or agent.host)
+
+
+def short(host: str) -> str:
+    """A machine's name in a length that machines' names have."""
+    shown = printable(host[: LONGEST_HOST + 1])
+    return shown if len(shown) <= LONGEST_HOST else f"{shown[: LONGEST_HOST - 1]}…"
+
+
+def slots_of(agent: Agent) -> int:
+    """How many slots an agent has; 0 if what its beat says cannot be."""
+    return agent.slots if 0 < agent.slots <= MOST_SLOTS else 0
+
+
+def last_metrics(log: str, patterns: Mapping[str, str]) -> str:
+    """`step 1200  loss 0.2`: what a running trial's log said last, by the study's patterns."""
+    found = read_metrics(log, patterns, most=_TAIL)
+    return printable("  ".join(f"{name} {value:.5g}" for name, value in found.items()))

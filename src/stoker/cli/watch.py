@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.agent.metrics import read_metrics
+from stoker.agent.host import host
 from stoker.cli.begin import Begun, ask_for_missing_stages, counts_of, wanted_by
 from stoker.cli.board import Counts, Peer, Screen, Wish
 from stoker.cli.lines import final_words, make_screen
+from stoker.cli.told import host_of, last_metrics, many, slots_of
 from stoker.engines.local import LocalAgent
 from stoker.store.interface import StoreError
 from stoker.study.fleet import Life
@@ -22,7 +23,13 @@ EVERY = 1.0
 """Seconds between two looks at the store."""
 SOON = 0.1
 """The same, when a trial has ended: its count and its line shall come together."""
-_WORDS = {Wish.PAUSE: "pause", Wish.RESUME: "resume", Wish.QUIT: "leave", Wish.KILL: "kill"}
+_WORDS = {
+    Wish.PAUSE: "pause",
+    Wish.RESUME: "resume",
+    Wish.FINISH: "pause",  # and `leave`, when nothing runs any more
+    Wish.QUIT: "leave",
+    Wish.KILL: "kill",
+}
 
 
 class Seen:
@@ -53,7 +60,7 @@ class Seen:
             self._begun.wanted = wanted_by(self._begun.opened, self._begun.iteration)
         self.counts = self._counts()
         self.others = [
-            Peer(agent.name, agent.host, len(agent.claims), agent.silence)
+            Peer(agent.name, host_of(agent), len(agent.claims), agent.silence)
             for agent in self._begun.opened.state.agents()
             if agent.life is Life.ALIVE and agent.pid != self._pid
         ]
@@ -77,8 +84,7 @@ class Seen:
             return ""
         now, (looked, told) = time.monotonic(), self._metrics.get(trial, (0.0, ""))
         if now - looked > 0.7:
-            found = read_metrics(self._logs[trial], patterns, most=64 * 1024)
-            told = "  ".join(f"{name} {value:.5g}" for name, value in found.items())
+            told = last_metrics(self._logs[trial], patterns)
             self._metrics[trial] = (now, told)
         return told
 
@@ -97,6 +103,7 @@ class Seen:
 def watch(begun: Begun, plain: bool) -> int:
     """Start an agent, show what it does, and return the exit code."""
     seen = Seen(begun)
+    _tell_of_slots_here(begun)
     agents = [LocalAgent(begun.agent_words)]
     wishes: list[Wish] = []
 
@@ -124,14 +131,25 @@ def watch(begun: Begun, plain: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if code != 0 and not wishes:
         sys.stderr.write("stoker: the agent was killed, or failed; `stoker run` goes on where it was\n")
-    if Wish.QUIT in wishes or Wish.KILL in wishes:
+    if Wish.QUIT in wishes or Wish.KILL in wishes or (screen.board.finishing and seen.counts.left):
         return 130
     if code != 0:
         return code if code > 0 else 1
     return 1 if seen.counts.failed or seen.counts.stopped or seen.counts.left else 0
 
 
+def _tell_of_slots_here(begun: Begun) -> None:
+    """Cores are not locked as GPUs are: another run of the same study adds slots to those at work."""
+    agents = [agent for agent in begun.opened.state.agents() if agent.life is Life.ALIVE]
+    slots = sum(slots_of(agent) for agent in agents if agent.host == host())
+    if slots:
+        are = "are" if slots > 1 else "is"
+        sys.stderr.write(f"{many(slots, 'slot')} of this machine {are} already at work here\n")
+        sys.stderr.flush()
+
+
 def _follow(agent: LocalAgent, screen: Screen, seen: Seen) -> None:
+    board = screen.board
     while True:
         ours = agent.fileno()
         ready, _, _ = select.select([ours, *screen.descriptors()], [], [], 0.1)
@@ -144,6 +162,9 @@ def _follow(agent: LocalAgent, screen: Screen, seen: Seen) -> None:
                     screen.feed(event)
             except EOFError:
                 return
+        if board.finishing and not board.begun and not board.quitting:
+            board.quitting = True
+            agent.tell("leave")
         now = time.time()
         seen.look(now)
         screen.tick(seen, now)

@@ -213,7 +213,7 @@ SETTINGS = (
     Field(
         "resource",
         either(list_of(SLOT, may_be_empty=False), "auto"),
-        "The slots of this machine: the GPUs of each. Repeats share a GPU.",
+        "The slots of this machine: the GPUs of each. `4` is GPU 4, not four of them. Repeats share a GPU.",
         default="auto",
     ),
     Field(
@@ -227,7 +227,7 @@ SETTINGS = (
     Field(
         "metrics",
         map_of(PATTERN, WORD, "val_loss"),
-        "Metrics to read from logs: a pattern each. The last match counts: its first group, if it has one.",
+        "Metrics to read from logs: a pattern each. The group of its last match is the value.",
     ),
     Field(
         "search",

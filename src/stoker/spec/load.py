@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -23,6 +23,23 @@ DEFAULT_FILE = "params.yaml"
 
 _PARAMETER_KEYS = ("template", "default", "alias")
 _START = "`stoker init` writes one to start from"
+
+_COMMANDS = ("command", "commands", "cmd", "script", "scripts", "stage", "stages", "run", "program")
+_OTHER_WORDS = {
+    **dict.fromkeys(_COMMANDS, "commands stand under template: `template: python train.py --lr {lr}`"),
+    **dict.fromkeys(
+        ("parameter", "parameters", "param", "params", "values"),
+        "parameters stand under default, or in a sweep: below a line of ---",
+    ),
+    **dict.fromkeys(
+        ("sweep", "sweeps", "grid", "matrix"), "a sweep is a part of its own, below a line of ---"
+    ),
+    **dict.fromkeys(
+        ("timeout", "timeouts"), "it belongs to a stage: `train: {command: python train.py, timeout: 2h}`"
+    ),
+    **dict.fromkeys(("gpu", "gpus", "slot", "slots", "device", "devices"), "did you mean 'resource'?"),
+}
+"""What people call things that have another name here, or another place."""
 
 
 def load_file(path: str, stages: Sequence[str] = ()) -> Study:
@@ -81,6 +98,7 @@ class _Loader:
 
     def load(self, sweep_nodes: list[Node], asked: Sequence[str]) -> Study:
         settings = self._settings()
+        self._hint_at_objective(settings)
         found = settings.get("search")
         search = found if isinstance(found, dict) else {}
         params = Parameters(self._reader, self._exists, search.get("seed", 0), search.get("trials"))
@@ -112,15 +130,30 @@ class _Loader:
             elif re.search(rf"[\[{{]{re.escape(key)}[\]}}]", self._reader.source.text):
                 remedy = "a parameter belongs under default, or in a sweep: below a line of ---"
                 self._reader.problem(key_node, f"'{key}' is a parameter, not a setting", remedy)
+            elif key.lower() in _OTHER_WORDS:
+                self._reader.problem(key_node, f"unknown key '{key}'", _OTHER_WORDS[key.lower()])
             elif key not in _PARAMETER_KEYS:
                 self._reader.unknown(key_node, "key", [*_PARAMETER_KEYS, *kinds])
         return {key: value for key, value in found.items() if value is not None}
 
+    def _hint_at_objective(self, settings: Mapping[str, object]) -> None:
+        """An objective that nothing gives is most likely misspelt, or its pattern was forgotten."""
+        objective, metrics = settings.get("objective"), settings.get("metrics")
+        known = metrics if isinstance(metrics, dict) else {}
+        metric = str(objective.get("metric")) if isinstance(objective, dict) else None
+        if metric is None or metric in known:
+            return
+        pattern = f"`metrics: {{{metric}: '{metric}=(\\S+)'}}` reads it from what the commands print"
+        message = f"objective: no pattern under metrics gives '{metric}'"
+        self._reader.hint_at_token(
+            self._entries["objective"][1], metric, message, suggest(metric, known) or pattern
+        )
+
     def _commands(self) -> list[Command]:
         if "template" in self._entries:
             return read_stages(self._reader, self._entries["template"][1])
-        misspelt = suggest("template", set(self._entries) - {setting.name for setting in SETTINGS})
-        if not misspelt:
+        others = set(self._entries) - {setting.name for setting in SETTINGS}
+        if not suggest("template", others) and others.isdisjoint(_COMMANDS):
             remedy = "say what to run: `template: python train.py --lr {lr}`"
             self._reader.problems.append(Problem(1, 1, "the study has no 'template'", remedy))
         return []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from stoker.core.errors import StokerError
 
@@ -78,12 +79,28 @@ def printable(text: str) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'template'?`, or nothing if no known word is near."""
-    from difflib import get_close_matches
+    """`did you mean 'template'?`, or nothing if no known word is near.
 
-    lowered = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
-    return f"did you mean '{lowered[close[0]]}'?" if close else ""
+    Slips are mostly at the end of a word, so a common beginning counts as much as the letters: `retries` has
+    more letters in common with `metrics`, but means `retry`.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    asked, lowered = word.lower(), {name.lower(): name for name in known}
+    near = get_close_matches(asked, list(lowered), n=5, cutoff=0.6)
+    near += [name for name in lowered if _extends(asked, name)]
+
+    def nearness(name: str) -> float:
+        beginning = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, name, strict=False)))
+        return beginning / len(asked) + SequenceMatcher(None, asked, name).ratio()
+
+    return f"did you mean '{lowered[max(near, key=nearness)]}'?" if near else ""
+
+
+def _extends(one: str, other: str) -> bool:
+    """Whether one begins with the other, and that is more than chance."""
+    short, long = sorted((one, other), key=len)
+    return len(short) > 2 and long.startswith(short)
 
 
 def listing(words: Sequence[str], most: int = 12, last: str = "or") -> str:

@@ -36,7 +36,8 @@ def find(state: StudyState, word: str) -> list[TrialId]:
         if len(matching) > 1:
             raise UsageError(f"'{word}' is part of several names: {listing(matching, _SHOWN, 'and')}")
     if not matching:
-        raise UsageError(f"there is no trial '{word}'; {suggest(word, names) or 'see stoker status'}")
+        near = _elsewhere(state, word) or suggest(word, names) or "see stoker status"
+        raise UsageError(f"there is no trial '{word}'; {near}")
     return [trial for name in matching for trial in names[name]]
 
 
@@ -49,11 +50,30 @@ def _by_number(state: StudyState, word: str) -> list[TrialId]:
     found = [trial for trial in wanted if _is_run(state, trial)]
     if len(found) > 1:
         shown = [f"{trial} ({_name(state, trial)})" for trial in found]
-        raise UsageError(f"several iterations have a trial {word}: {listing(shown, _SHOWN, 'and')}")
+        say = listing([str(trial) for trial in found], _SHOWN)
+        raise UsageError(
+            f"several iterations have a trial {word}: {listing(shown, _SHOWN, 'and')}; say {say}"
+        )
     if not found and match[1] is None:
         last = max((state.size(iteration) for iteration in state.iterations), default=0)
-        raise UsageError(f"there is no trial {word} to run; numbers go up to {last}")
+        told = f"there is no trial {word} to run; numbers go up to {last}"
+        raise UsageError(f"{told}{'; 2.1 is trial 1 of iteration 2' * (len(state.iterations) > 1)}")
     return found
+
+
+def _elsewhere(state: StudyState, word: str) -> str:
+    """Why there is no `2.7`: iterations go less far, or an earlier one has asked for that trial."""
+    match = _NUMBER.fullmatch(word)
+    if not match or not match[1]:
+        return ""
+    wanted = TrialId(int(match[1]), int(match[2]))
+    if wanted.iteration not in state.iterations:
+        return f"iterations go up to {len(state.iterations)}"
+    found = state.describe(wanted)
+    owner = None if found is None else state.work.owner(found)
+    if owner is not None and owner != wanted:
+        return f"it is {owner} ({_name(state, owner)}), which iteration {owner.iteration} asked for before"
+    return f"iteration {wanted.iteration} goes up to {wanted.iteration}.{state.size(wanted.iteration)}"
 
 
 def _by_name(state: StudyState, name: str) -> list[TrialId]:

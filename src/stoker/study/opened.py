@@ -18,6 +18,16 @@ from stoker.study.place import Place, open_place
 from stoker.study.state import StudyState
 from stoker.study.work import StudyWork
 
+MOST_READ = 20_000
+"""So many trials have their logs read again; a thousand take a third of a second."""
+
+IsGone = Callable[[Mapping[str, Any]], bool]
+ReadLogs = Callable[["Opened", TrialId, Mapping[str, str]], Mapping[str, float]]
+
+
+def _nothing(opened: Opened, trial: TrialId, patterns: Mapping[str, str]) -> Mapping[str, float]:
+    return {}
+
 
 class Objective(NamedTuple):
     """What a study is after."""
@@ -26,13 +36,36 @@ class Objective(NamedTuple):
     goal: str  # max or min
 
 
+class Later(NamedTuple):
+    """Patterns for metrics that trials may have run without, since an earlier iteration had no such ones."""
+
+    added: dict[str, str]
+    mended: dict[str, str]  # where there was another one, what was recorded is wrong
+
+
+def _later(studies: Iterable[Study]) -> Later:
+    found = [study.settings.get("metrics") for study in studies]
+    *earlier, now = [patterns if isinstance(patterns, dict) else {} for patterns in found]
+    was = {name: {patterns.get(name) for patterns in earlier} for name in now}
+    return Later(
+        {name: pattern for name, pattern in now.items() if None in was[name]},
+        {name: pattern for name, pattern in now.items() if was[name] - {None, pattern}},
+    )
+
+
 class Opened:
-    """A study in a directory or a bucket, while it runs or after. `refresh` looks at it again."""
+    """A study in a directory or a bucket, while it runs or after. `refresh` looks at it again.
+
+    `is_gone` tells of a beat that its agent is dead; `read_logs` what patterns find in the logs of a trial.
+    """
 
     def __init__(
-        self, place: Place, is_gone: Callable[[Mapping[str, Any]], bool] = lambda beat: False
+        self, place: Place, is_gone: IsGone = lambda beat: False, read_logs: ReadLogs = _nothing
     ) -> None:
         self.place = place
+        self._read_logs = read_logs
+        self._read: dict[tuple[TrialId, object, int], Mapping[str, float]] = {}  # what was read again
+        self._later: tuple[int, Later] = (0, Later({}, {}))  # as of so many iterations
         self.work = StudyWork(place.output)
         self.state = StudyState(place.store, self.work, Fleet(is_gone=is_gone))
 
@@ -58,6 +91,25 @@ class Opened:
         found = self.study.settings.get("objective")
         return Objective(str(found["metric"]), str(found["goal"])) if isinstance(found, dict) else None
 
+    def metrics(self, trial: TrialId, result: Mapping[str, Any]) -> dict[str, float]:
+        """What a trial came to, as the study file reads it now.
+
+        A result has what the patterns found when the trial ran. Those that are new or were changed since then
+        are looked for in the logs of a finished trial, once; not in very many of them, which would take long.
+        """
+        recorded = result.get("metrics")
+        found: dict[str, float] = dict(recorded) if isinstance(recorded, dict) else {}
+        if result.get("status") != Status.FINISHED.value:
+            return found
+        iterations = len(self.state.iterations)
+        if self._later[0] != iterations:
+            self._later = iterations, _later(self.work.planned(k).study for k in self.state.iterations)
+        later, key = self._later[1], (trial, result.get("time"), iterations)
+        wanted = {name: pattern for name, pattern in later.added.items() if name not in found} | later.mended
+        if wanted and key not in self._read and len(self._read) < MOST_READ:
+            self._read[key] = self._read_logs(self, trial, wanted)
+        return found | dict(self._read.get(key, {}))
+
     def best(self, most: int) -> list[tuple[float, TrialId]]:
         """The best finished trials by the objective, best first, with its value; read now."""
         objective = self.objective
@@ -69,10 +121,10 @@ class Opened:
 
     def _values(self, metric: str) -> Iterator[tuple[float, TrialId]]:
         for result in self.state.results():
-            metrics = result.body.get("metrics")
-            value = metrics.get(metric) if isinstance(metrics, dict) else None
-            if result.body.get("status") == Status.FINISHED.value and isinstance(value, (int, float)):
-                yield float(value), result.trial
+            if result.body.get("status") == Status.FINISHED.value:
+                value = self.metrics(result.trial, result.body).get(metric)
+                if isinstance(value, (int, float)):
+                    yield float(value), result.trial
 
     def find(self, words: Iterable[str]) -> list[TrialId]:
         """The trials that a user means, each once; raises UsageError for a word that means none."""
@@ -93,9 +145,9 @@ class Opened:
         return output / self.trial(trial).name
 
 
-def open_study(word: str, is_gone: Callable[[Mapping[str, Any]], bool] = lambda beat: False) -> Opened:
+def open_study(word: str, is_gone: IsGone = lambda beat: False, read_logs: ReadLogs = _nothing) -> Opened:
     """The study that a user names by its output directory or URL; raises UsageError if there is none."""
-    opened = Opened(open_place(word), is_gone)
+    opened = Opened(open_place(word), is_gone, read_logs)
     opened.refresh()
     if not opened.state.iterations:
         raise UsageError(f"there is no study in {word}; `stoker run` makes one")

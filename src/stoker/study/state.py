@@ -314,8 +314,11 @@ class StudyState:
         begun = (now.trial for known in ranges for now in self._of_range(known, _BEGUN)) if dropped else ()
         return max(0, dropped - sum(map(self._is_dropped, begun)))
 
+    def is_asked_for(self, trial: TrialId) -> bool:
+        """Whether the file that was run last asks for a trial, or somebody has asked for it since."""
+        return not self._is_dropped(trial)
+
     def _is_dropped(self, trial: TrialId) -> bool:
-        """Whether the file that was run last does not ask for a trial any more."""
         force = self._in_force
         return force is not None and trial.iteration < force.iterations[0] and not force.covers(trial)
 

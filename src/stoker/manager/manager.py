@@ -1,0 +1,536 @@
+"""The manager: what a training script holds."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Iterator, Mapping
+
+from stoker.manager import saver as saving
+from stoker.manager import tree
+from stoker.manager.pace import Pace
+from stoker.manager.progress import Progress
+from stoker.manager.saver import Job, Saver
+from stoker.manager.state import is_trackable, load_into, random_state, restore_random_state, state_of
+from stoker.manager.trial import OUTSIDE, Trial, files, from_environment, is_told
+
+EPOCHS = "epochs"
+"""The series that says which epochs are done."""
+STOPPED = 75
+"""The exit code of a script that was asked to stop, saved, and can go on later."""
+GRACE = 10.0
+"""Seconds between the request to stop and the end of the process, if nothing else is said."""
+
+
+class Stopped(SystemExit):
+    """The trial is stopped, or the machine is taken away: everything is saved, let it pass."""
+
+    def __init__(self, why: str = "asked to stop") -> None:
+        super().__init__(STOPPED)
+        self.why = why
+
+
+class Manager:
+    """Parameters, progress and checkpoints of the trial that this process runs.
+
+    Make it with `Manager.create_manager()`. All of it can be used in a study and outside of one.
+    """
+
+    def __init__(self, trial: Trial, save_every: int | str = "auto", allow_pickle: bool = False) -> None:
+        self._set_up(trial, save_every, allow_pickle)
+        _signals.listen()
+        if hasattr(os, "register_at_fork"):
+            itself = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _in_child(itself))
+        atexit.register(_at_exit, weakref.ref(self))
+
+    def _set_up(self, trial: Trial, save_every: int | str, allow_pickle: bool) -> None:
+        self._trial, self._save_every, self._allow_pickle = trial, save_every, allow_pickle
+        self._writes = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+        self._progress = Progress(trial, self._writes)
+        self._add = self._progress.add
+        self._saver = Saver(trial, self._complain)
+        self._pace = Pace(save_every)
+        self._buffer, self._best_buffer = tree.Buffer(), tree.Buffer()
+        self._tracked: dict[str, Any] = {}
+        self._goal = trial.objective
+        self._best: tuple[int, float] | None = None  # place in the series, and value
+        self._looked = 0  # so much of the series was looked at
+        self._new_best: Callable[[str], None] | None = None  # writes a best that is not in a checkpoint yet
+        self._data: dict[str, Any] | None = None  # the position in the data, within an epoch
+        self.notes: dict[str, Any] = {}
+        self._is_finished = self._is_closed = False
+        self._found = saving.newest(trial.checkpoints, trial.stage, trial.since, self._complain)
+        self._state: dict[str, Any] = {}
+        if self._found is not None:
+            self._go_on(self._found)
+
+    # Making
+
+    @classmethod
+    def create_manager(
+        cls,
+        hyparams: Mapping[str, Any] | None = None,
+        save_every: int | str = "auto",
+        allow_pickle: bool = False,
+    ) -> Manager:
+        """The manager of the trial that this process runs.
+
+        `hyparams` are values for parameters that the study does not set, and outside a study all there are.
+        `save_every` is "auto", a number of saves asked for, or a time such as "30s". With `allow_pickle`
+        anything can be saved, and whoever can write to the store can run code here.
+        """
+        every = os.environ.get("STOKER_SAVE_EVERY") or save_every
+        every = int(every) if isinstance(every, str) and every.isdigit() else every
+        if is_told(os.environ):
+            trial = from_environment(os.environ)
+            trial.params = {**(hyparams or {}), **trial.params}
+        else:
+            trial = _outside(hyparams or {})
+        return cls(trial, every, allow_pickle)
+
+    def _go_on(self, found: saving.Found) -> None:
+        """From a checkpoint of this attempt or an earlier one."""
+        self._state = found.state(self._allow_pickle)
+        attempt = tuple(found.head["attempt"])
+        self._progress.go_on_after((attempt[0], attempt[1]), found.head["counts"])
+        self._data = self._state.get("data")
+        self.notes.update(self._state.get("notes", {}))
+        self._saver.take_over(found.head.get("best"))
+
+    # What a trial is
+
+    def get_hyparams(self) -> dict[str, Any]:
+        """The trial's parameters."""
+        return Params(self._trial.params, self._trial.is_in_study)
+
+    def set_compare_goal(self, metric: str, goal: str = "max") -> None:
+        """The best model is the one with the highest (or lowest) value of a metric. A study's objective goes first."""
+        if goal not in ("max", "min"):
+            raise ValueError(f"the goal is 'max' or 'min', not {goal!r}")
+        if not self._trial.objective:
+            self._goal, self._best, self._looked = (metric, goal), None, 0
+
+    @property
+    def directory(self) -> str:
+        """The trial's directory: what is written here follows the trial to its next machine."""
+        return self._trial.directory
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it goes on from a checkpoint."""
+        return self._found is not None
+
+    @property
+    def params_path(self) -> str | None:
+        """The file of what was given to `save_progress` last; None on a fresh start. See `load`."""
+        return self._found.part("params") if self._found is not None else None
+
+    @property
+    def best_params_path(self) -> str | None:
+        """The file of the best parameters so far; None on a fresh start."""
+        return self._found.part("best") if self._found is not None else None
+
+    def load(self, path: str) -> Any:
+        """What is in a file of parameters. Nothing in it can run code, unless pickles are allowed."""
+        try:
+            return saving.load_written(path, self._allow_pickle)
+        except tree.Unsafe as error:
+            raise tree.Unsafe(f"{path} is refused: {error}") from None
+
+    # Tracking
+
+    def track(self, **things: Any) -> None:
+        """Save and restore these: models, optimizers, schedulers, samplers, generators, dicts.
+
+        What was saved is loaded into them at once.
+        """
+        for name, thing in things.items():
+            if not is_trackable(thing):
+                raise TypeError(
+                    f"{name} is a {type(thing).__name__}, which has no state_dict; give track something that has "
+                    "state_dict and load_state_dict, or a dict"
+                )
+            self._tracked[name] = thing
+            states = self._state.get("objects", {})
+            if name in states:
+                load_into(thing, states.pop(name))
+            elif self._found is not None:
+                self._complain(f"the checkpoint has no {name}: it starts afresh")
+
+    def track_model(self, model: Any) -> Any:
+        """`track(model=model)`; returns the model."""
+        self.track(model=model)
+        return model
+
+    # Epochs and data
+
+    def start_epoch(self) -> int:
+        """The epoch to begin with: the one after the last that is recorded as `epochs`, else a guess.
+
+        From here on random numbers are those that came after the checkpoint.
+        """
+        if "random" in self._state:
+            restore_random_state(self._state.pop("random"))
+        series = self._progress.series
+        if self._found is None or not series:
+            return 0
+        if EPOCHS in series:
+            return int(series[EPOCHS].values[-1]) + 1
+        return max(len(one.values) for one in series.values())
+
+    start_epochs = start_epoch
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """`for epoch in manager.epochs(90):` begins where the trial was, records, saves, and finishes it."""
+        for epoch in range(self.start_epoch(), count):
+            yield epoch
+            self._data = None
+            self._add(EPOCHS, float(epoch), None)
+            self.save_progress()
+        self.finished()
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """`for batch in manager.batches(loader):` can also stop and go on in the middle of an epoch.
+
+        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved.
+        """
+        before, self._data = self._data, None
+        now = random_state()
+        done = 0
+        if before is not None:
+            restore_random_state(before["random"])
+        self._data = {"random": random_state(), "done": 0}
+        batches = iter(loader)
+        if before is not None:
+            while done < before["done"]:
+                next(batches)
+                done += 1
+            restore_random_state(now)
+            self._data["done"] = done
+        for batch in batches:
+            yield batch
+            self._data["done"] += 1
+            if _signals.asked or self._pace.is_due(time.monotonic()):
+                self._save(None, None)
+                self._leave_if_asked()
+        self._data = None
+
+    # Progress
+
+    def add_progress(self, name: str, value: Any, step: float | None = None) -> None:
+        """Add a value to a series. Cheap: use it freely."""
+        if type(value) is not float:
+            value = _number(name, value)
+        self._add(name, value, step)
+        if _signals.asked and self._should_leave_now():
+            self._leave_if_asked()
+
+    def get_progress(self) -> dict[str, list[float]]:
+        """All series so far, those of earlier attempts included."""
+        return {name: list(series.values) for name, series in self._progress.series.items()}
+
+    # Saving
+
+    def save_progress(self, params: Any = None, best_params: Any = None) -> None:
+        """Save what is tracked, and what is given: anything made of plain data, tensors and arrays.
+
+        Call it where training may go on from, as after an epoch. It saves as often as `save_every` says.
+        """
+        self._look_for_best(best_params)
+        if _signals.asked or self._pace.is_due(time.monotonic()):
+            if not self._saver.is_busy or _signals.asked:
+                self._save(params, None)
+        self._leave_if_asked()
+
+    def _look_for_best(self, best_params: Any) -> None:
+        """Copy the model if it is the best so far."""
+        if self._goal is None:
+            if best_params is not None:
+                self._new_best = saving.make_writer(best_params, self._allow_pickle)
+            return
+        metric, goal = self._goal
+        series = self._progress.series.get(metric)
+        values = series.values if series is not None else ()
+        found = self._best
+        for place in range(self._looked, len(values)):
+            value = values[place]
+            is_better = found is None or (value > found[1] if goal == "max" else value < found[1])
+            if value == value and is_better:
+                found = place, value
+        self._looked = len(values)
+        if found == self._best:
+            return
+        is_old = self._best is None and self.is_resumed and self._is_known(found)
+        self._best = found
+        if not is_old:
+            self._copy_best(best_params)
+
+    def _is_known(self, found: tuple[int, float] | None) -> bool:
+        """Whether the checkpoint that we went on from has this best already."""
+        counts = self._found.head["counts"] if self._found is not None else {}
+        return found is not None and self._goal is not None and found[0] < counts.get(self._goal[0], 0)
+
+    def _copy_best(self, best_params: Any) -> None:
+        if best_params is not None:
+            self._new_best = saving.make_writer(best_params, self._allow_pickle)
+        elif "model" in self._tracked:
+            self._saver.wait()  # it may be writing the one before, out of the same memory
+            packed = tree.pack(state_of(self._tracked["model"]), self._best_buffer, self._allow_pickle)
+            self._new_best = packed.write
+
+    def _save(self, params: Any, final: dict[str, Any] | None) -> None:
+        if not self._writes or self._is_closed:
+            return
+        self._saver.wait()
+        began = time.monotonic()
+        state = {
+            "objects": {name: state_of(thing) for name, thing in self._tracked.items()},
+            "random": random_state(),
+            "data": self._data,
+            "notes": self.notes,
+        }
+        try:
+            packed = tree.pack(state, self._buffer, self._allow_pickle)
+            writer = None if params is None else saving.make_writer(params, self._allow_pickle)
+        except tree.Unsafe as error:
+            raise TypeError(f"cannot save: {error}") from None
+        about = {"counts": self._progress.counts(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        best, self._new_best = self._new_best, None
+        now = time.monotonic()
+        self._pace.saved(now, now - began, self._saver.seconds)
+        self._saver.submit(Job(packed, {**about, **(final or {})}, writer, best, self._progress.flush))
+
+    def finished(self, params: Any = None) -> None:
+        """The trial is done: commit the last checkpoint, the best model and the result."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._look_for_best(None)
+        if not self._writes:
+            return
+        if self._best is None and self._new_best is None and self._goal is None:
+            self._copy_best(params)  # the last one is the best that we know of
+        self._save(params, {"finished": True})
+        self._saver.wait()
+        if self._saver.failed:
+            raise OSError(f"the trial is done, but its last checkpoint cannot be written: {self._saver.failed}")
+        self._progress.flush()
+        self._export_best()
+        _write_json(os.path.join(self._trial.directory, f"finished.{self._trial.stage}.json"), self._result())
+        _signals.ignore()
+
+    def _result(self) -> dict[str, Any]:
+        last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
+        best = None
+        if self._goal is not None and self._best is not None:
+            best = {"metric": self._goal[0], "goal": self._goal[1], "value": self._best[1], "place": self._best[0]}
+        return {"attempt": list(self._trial.attempt), "best": best, "last": last}
+
+    def _export_best(self) -> None:
+        """The best model as torch reads it, for people: `best.pt` in the trial's directory."""
+        torch, found = sys.modules.get("torch"), self._saver.best
+        if torch is None or found is None:
+            return
+        path = os.path.join(self._trial.checkpoints, found)
+        try:
+            state = saving.load_written(path, self._allow_pickle)
+        except (OSError, ValueError, TypeError):
+            return
+        target = os.path.join(self._trial.directory, "best.pt")
+        torch.save(state, f"{target}.tmp")
+        os.replace(f"{target}.tmp", target)
+
+    # Stopping
+
+    def should_stop(self) -> bool:
+        """Whether the trial is to stop soon: it was stopped, or the machine is taken away."""
+        return bool(_signals.asked)
+
+    def _should_leave_now(self) -> bool:
+        """Between two saves: only if nothing is ever saved, or little time is left."""
+        passed = time.monotonic() - _signals.asked
+        return not self._tracked and not self._saver.has_saved or passed > GRACE / 2
+
+    def _leave_if_asked(self) -> None:
+        if _signals.asked and not self._is_finished:
+            self._close()
+            raise Stopped()
+
+    # Running
+
+    def hyparam_search(self, run: Callable[[Manager, str | None, str | None], Any]) -> None:
+        """Call `run(manager, params_path, best_params_path)` for this trial, and for more if the study says `warm`.
+
+        An exception is recorded with parameters and progress, and the trial fails.
+        """
+        if os.environ.get("STOKER_WARM"):
+            from stoker.manager.warm import serve
+
+            is_first = [True]
+
+            def run_next() -> None:
+                if not is_first.pop():
+                    trial = from_environment(os.environ)
+                    self._close()
+                    self._set_up(trial, self._save_every, self._allow_pickle)
+                is_first.append(False)
+                self._run(run)
+
+            serve(run_next)
+        else:
+            self._run(run)
+
+    def _run(self, run: Callable[[Manager, str | None, str | None], Any]) -> None:
+        try:
+            run(self, self.params_path, self.best_params_path)
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            self._record(error, traceback.format_exc())
+            self._close()
+            raise SystemExit(1) from None
+        self.finished()
+        self._close()
+
+    def _record(self, error: Exception, trace: str) -> None:
+        if not self._writes:
+            return
+        round_, attempt = self._trial.attempt
+        path = os.path.join(self._trial.directory, f"error.{self._trial.stage}.{round_}-{attempt}.json")
+        last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
+        told = {"error": type(error).__name__, "message": str(error), "traceback": trace}
+        try:
+            _write_json(path, {**told, "hyparams": self._trial.params, "progress": last})
+        except (OSError, TypeError, ValueError) as problem:
+            self._complain(f"cannot record the error: {problem}")
+
+    # Ending
+
+    def _close(self) -> None:
+        """Everything that was asked for is written."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._saver.close()
+            self._progress.close()
+
+    def _complain(self, text: str) -> None:
+        sys.stderr.write(f"stoker: {text}\n")
+        sys.stderr.flush()
+
+
+class TestManager(Manager):
+    """A manager for trying a script: nothing is kept, and no study or store is needed."""
+
+    __test__ = False  # its name is no test's
+
+    @classmethod
+    def create_manager(
+        cls,
+        hyparams: Mapping[str, Any] | None = None,
+        save_every: int | str = 1,
+        allow_pickle: bool = False,
+    ) -> Manager:
+        """A manager with these parameters. Checkpoints go to a directory that is removed in the end."""
+        import tempfile
+
+        directory = tempfile.TemporaryDirectory(prefix="stoker-test-")
+        made = cls(Trial(hyparams or {}, directory.name), save_every, allow_pickle)
+        made._directory = directory
+        return made
+
+    _directory: Any = None
+
+
+class Params(dict):  # type: ignore[type-arg]  # 3.8 has no dict[str, Any] at run time
+    """Parameters; one that is missing is told in a way that helps."""
+
+    def __init__(self, values: Mapping[str, Any], is_in_study: bool) -> None:
+        super().__init__(values)
+        self._is_in_study = is_in_study
+
+    def __missing__(self, name: str) -> Any:
+        known = ", ".join(self) or "none"
+        if self._is_in_study:
+            raise KeyError(f"the study sets no parameter {name!r}; it has: {known}")
+        raise KeyError(f"{name!r}: not in a study; give values to create_manager({{{name!r}: ...}}); it has: {known}")
+
+
+class _Signals:
+    """SIGTERM asks to stop. The second one ends the process at once, as it would without a manager."""
+
+    def __init__(self) -> None:
+        self.asked = 0.0  # when; 0 if nobody has
+
+    def listen(self) -> None:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._hear)
+
+    def _hear(self, number: int, frame: Any) -> None:
+        self.asked = time.monotonic()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def ignore(self) -> None:
+        """What is done need not be stopped any more: from now on SIGTERM means what it always means."""
+        self.asked = 0.0
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == self._hear:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+_signals = _Signals()
+
+
+def _number(name: str, value: Any) -> float:
+    """A number, also of numpy or of torch: taken now, as it may change later."""
+    try:
+        return float(value.detach() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"progress is made of numbers; {name} is {value!r}") from None
+
+
+def _outside(hyparams: Mapping[str, Any]) -> Trial:
+    """A trial of nobody's: goes on where it was interrupted, and starts afresh when it was finished."""
+    directory = os.path.abspath(OUTSIDE)
+    known = [file.attempt[1] for file in files(directory, "progress.train", "jsonl")]
+    if os.path.exists(os.path.join(directory, "finished.train.json")):
+        import shutil
+
+        shutil.rmtree(directory)
+        known = []
+    sys.stderr.write(
+        f"stoker: not in a study: progress and checkpoints go to {OUTSIDE}"
+        f"{', and training goes on where it was' if known else ''}\n"
+    )
+    return Trial(hyparams, directory, attempt=(1, max(known, default=0) + 1))
+
+
+def _write_json(path: str, body: Mapping[str, Any]) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        json.dump(body, file, indent=1, default=str)
+        file.write("\n")
+    os.replace(f"{path}.tmp", path)
+
+
+def _in_child(itself: Any) -> None:
+    """A forked child, as a worker of a DataLoader is: it may read, but not write."""
+    manager = itself()
+    if manager is not None:
+        manager._writes, manager._is_closed = False, True
+        manager._progress.forget_thread()
+
+
+def _at_exit(itself: Any) -> None:
+    manager = itself()
+    if manager is not None:
+        manager._close()

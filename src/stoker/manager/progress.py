@@ -1,0 +1,224 @@
+"""Progress of a trial: series of numbers, kept in memory and written by a thread of their own.
+
+Each attempt writes a file of its own, a line of JSON for what is new of a series. Its first line tells where it
+goes on: after which attempt, and how much of each series was there when that one's checkpoint was made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from array import array
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Mapping
+
+    from stoker.manager.trial import Trial
+
+from stoker.manager.trial import files
+
+EVERY = 0.5
+"""Seconds between two looks for something to write: so much a crash may lose."""
+
+
+class Series:
+    """The values of one name, with their steps and times."""
+
+    __slots__ = ("seconds", "steps", "values", "written")
+
+    def __init__(self) -> None:
+        self.values = array("d")
+        self.steps = array("d")
+        self.seconds = array("d")  # since the epoch of Unix
+        self.written = 0
+
+    def rows(self, begin: int, end: int) -> dict[str, Any]:
+        """A part of it, as it stands in a file. Steps that count from 0 are left out."""
+        steps = [int(step) if step == int(step) else step for step in self.steps[begin:end]]
+        told = {
+            "values": [_short(value) for value in self.values[begin:end]],
+            "times": [round(t, 3) for t in self.seconds[begin:end]],
+        }
+        if steps != list(range(begin, end)):
+            told["steps"] = steps
+        return told
+
+    def extend(self, line: Mapping[str, Any]) -> None:
+        """What a line of a file adds."""
+        values = line["values"]
+        begin = len(self.values)
+        steps = line.get("steps") or range(begin, begin + len(values))
+        times = line.get("times") or [0.0] * len(values)
+        if not len(values) == len(steps) == len(times):
+            raise ValueError("a line of different lengths")
+        self.values.extend(map(float, values))
+        self.steps.extend(map(float, steps))
+        self.seconds.extend(map(float, times))
+
+    def cut(self, count: int) -> None:
+        """Forget what came later."""
+        del self.values[count:], self.steps[count:], self.seconds[count:]
+
+
+def _short(value: float) -> float | int:
+    """Whole numbers without a point, as they are written shorter and read the same."""
+    return int(value) if value and abs(value) < 1e15 and value.is_integer() else value  # -0.0 stays
+
+
+class Progress:
+    """All series of a trial's stage, with those of the attempt that it goes on from."""
+
+    def __init__(self, trial: Trial, writes: bool = True) -> None:
+        self._trial = trial
+        self._writes = writes
+        self.series: dict[str, Series] = {}
+        self._after: dict[str, Any] | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._began = False  # the file has its first line
+        self._error = ""
+
+    def add(self, name: str, value: float, step: float | None) -> None:
+        """Add a value. This is what training waits for."""
+        series = self.series.get(name)
+        if series is None:
+            series = self._new(name)
+        series.seconds.append(time.time())
+        series.steps.append(len(series.values) if step is None else step)
+        series.values.append(value)  # last: what is written is what has all three
+
+    def _new(self, name: str) -> Series:
+        if self._thread is None and self._writes:
+            self._thread = threading.Thread(target=self._write_now_and_then, name="stoker progress", daemon=True)
+            self._thread.start()
+        series = self.series[name] = Series()
+        return series
+
+    def counts(self) -> dict[str, int]:
+        """How long each series is."""
+        return {name: len(series.values) for name, series in self.series.items()}
+
+    def go_on_after(self, attempt: tuple[int, int], counts: Mapping[str, int]) -> None:
+        """Take over what an earlier attempt had when its checkpoint was made."""
+        self.series = read_attempt(self._trial.directory, self._trial.stage, attempt, counts)
+        for series in self.series.values():
+            series.written = len(series.values)
+        self._after = {"attempt": list(attempt), "counts": self.counts()}
+
+    def flush(self) -> None:
+        """Write what is new. A disk that is full is told once; what is not written stays to be written."""
+        with self._lock:
+            news = []
+            for name, series in list(self.series.items()):
+                end = len(series.values)
+                if end > series.written:
+                    news.append((series, end, {"name": name, **series.rows(series.written, end)}))
+            if not self._writes or not (news or not self._began):
+                return
+            lines = [] if self._began else [self._head()]
+            lines += [json.dumps(line) for _, _, line in news]
+            try:
+                append(self._trial.progress, "".join(f"{line}\n" for line in lines))
+            except OSError as error:
+                self._complain(f"cannot write progress: {error}")
+                return
+            self._began, self._error = True, ""
+            for series, end, _ in news:
+                series.written = end
+
+    def _head(self) -> str:
+        return head(self._trial, self._after)
+
+    def _complain(self, text: str) -> None:
+        if text != self._error:
+            self._error = text
+            import sys
+
+            sys.stderr.write(f"stoker: {text}\n")
+
+    def _write_now_and_then(self) -> None:
+        while not self._stop.wait(EVERY):
+            self.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+        self._thread = None
+        self.flush()
+
+    def forget_thread(self) -> None:
+        """In a forked child, which has no such thread and must not write."""
+        self._writes, self._thread, self._lock = False, None, threading.Lock()
+
+
+def head(trial: Trial, after: Mapping[str, Any] | None = None) -> str:
+    """The first line of a file."""
+    return json.dumps({"v": 1, "stage": trial.stage, "attempt": list(trial.attempt), "after": after})
+
+
+def append(path: str, text: str) -> None:
+    """Add whole lines to a file, in one write: other processes may add to it as well."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        data = text.encode()
+        before = os.fstat(file).st_size
+        if os.write(file, data) != len(data):  # the disk is full: half a line would spoil the next
+            os.ftruncate(file, before)
+            raise OSError(28, "No space left on device")
+    finally:
+        os.close(file)
+
+
+def read(directory: str, stage: str, since: int = 1) -> dict[str, Series]:
+    """All series of a stage, as its last attempt has them."""
+    last = None
+    for file in files(directory, f"progress.{stage}", "jsonl"):
+        if file.attempt[0] >= since:
+            last = file.attempt
+    return {} if last is None else read_attempt(directory, stage, last)
+
+
+def read_attempt(
+    directory: str, stage: str, attempt: tuple[int, int], counts: Mapping[str, int] | None = None
+) -> dict[str, Series]:
+    """The series of an attempt with those that it goes on from; of each only so many values, if told."""
+    path = os.path.join(directory, f"progress.{stage}.{attempt[0]}-{attempt[1]}.jsonl")
+    series: dict[str, Series] = {}
+    for number, line in enumerate(_lines(path)):
+        after = line.get("after")
+        if number == 0 and after and tuple(after["attempt"]) < attempt:
+            series = read_attempt(directory, stage, tuple(after["attempt"]), after["counts"])
+        elif isinstance(line.get("name"), str) and isinstance(line.get("values"), list):
+            try:
+                series.setdefault(line["name"], Series()).extend(line)
+            except (TypeError, ValueError):  # not written by us
+                continue
+    if counts is not None:
+        for name in list(series):
+            series[name].cut(counts.get(name, 0))
+            if not series[name].values:
+                del series[name]
+    return series
+
+
+def _lines(path: str) -> Iterable[dict[str, Any]]:
+    """Lines that can be read: the last one may be torn."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return
+    for line in text.split("\n"):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found

@@ -1,0 +1,308 @@
+"""Checkpoints: copied while training waits, written by a thread while it goes on, committed by a rename.
+
+    checkpoints/train.1-2.000007.state     everything that was tracked, after the 7th save of attempt 2 in round 1
+    checkpoints/train.1-2.000007.params    what was given to `save_progress`, in a form of its own
+    checkpoints/train.1-2.000005.best      the best model so far, and the best parameters
+
+A state names the other two with their checksums, and is committed last. Of two or more states that are kept, the
+newest that is not damaged counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from stoker.manager.trial import Trial
+
+from stoker.manager import tree
+from stoker.manager.trial import files
+
+KEEP = 2
+"""So many states are kept, lest the last one is damaged."""
+
+
+class Job:
+    """One checkpoint to be written."""
+
+    def __init__(
+        self,
+        state: tree.Packed,
+        about: dict[str, Any],
+        params: Callable[[str], None] | None,
+        best: Callable[[str], None] | None,
+        first: Callable[[], None],
+    ) -> None:
+        self.state, self.about, self.params, self.best = state, about, params, best
+        self.first = first  # to be done before: a state counts on the progress that came before it
+
+
+class Saver:
+    """Writes checkpoints of one attempt, one at a time."""
+
+    def __init__(self, trial: Trial, complain: Callable[[str], None]) -> None:
+        self._trial, self._complain = trial, complain
+        self._number = 0
+        self._job: Job | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._ends = False
+        self._best: dict[str, Any] | None = None  # file and checksum of the best that is written
+        self.seconds = 0.0  # that the last checkpoint took to write
+        self.failed = ""  # why the last one was not written
+        self.has_saved = False
+
+    @property
+    def best(self) -> str | None:
+        """The file of the best that is written."""
+        return None if self._best is None else str(self._best["file"])
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._job is not None
+
+    def submit(self, job: Job) -> None:
+        """Write a checkpoint; the one before must be written."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="stoker checkpoints", daemon=True)
+                self._thread.start()
+            self._job = job
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until nothing is being written."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._job is None, seconds)
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._job is not None or self._ends)
+                job = self._job
+            if job is None:
+                return
+            began = time.monotonic()
+            try:
+                self._write(job)
+                self.failed, self.has_saved = "", True
+            except OSError as error:
+                self.failed = f"{error.strerror or error}"
+                self._complain(f"cannot save a checkpoint: {self.failed}; the one before stays")
+            except Exception as error:
+                self.failed = f"{type(error).__name__}: {error}"
+                self._complain(f"cannot save a checkpoint: {self.failed}; the one before stays")
+            self.seconds = time.monotonic() - began
+            with self._changed:
+                self._job = None
+                self._changed.notify_all()
+
+    def _write(self, job: Job) -> None:
+        job.first()
+        self._number += 1
+        os.makedirs(self._trial.checkpoints, exist_ok=True)
+        made: list[str] = []
+        try:
+            if job.best is not None:
+                self._best = self._part(job.best, "best", made)
+            params = None if job.params is None else self._part(job.params, "params", made)
+            about = {**job.about, "attempt": list(self._trial.attempt), "params": params, "best": self._best}
+            path = self._path("state")
+            job.state.write(f"{path}.tmp", about)
+            os.replace(f"{path}.tmp", path)
+        except BaseException:
+            for name in (*made, *(self._path(kind) + ".tmp" for kind in ("state", "params", "best"))):
+                _remove(name)
+            raise
+        self._sync_directory()
+        self._tidy()
+
+    def _part(self, write: Callable[[str], None], kind: str, made: list[str]) -> dict[str, Any]:
+        path = self._path(kind)
+        write(f"{path}.tmp")
+        crc = checksum(f"{path}.tmp", sync=True)
+        os.replace(f"{path}.tmp", path)
+        made.append(path)
+        return {"file": os.path.basename(path), "crc": crc}
+
+    def _path(self, kind: str) -> str:
+        round_, attempt = self._trial.attempt
+        name = f"{self._trial.stage}.{round_}-{attempt}.{self._number:06d}.{kind}"
+        return os.path.join(self._trial.checkpoints, name)
+
+    def _sync_directory(self) -> None:
+        file = os.open(self._trial.checkpoints, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        except OSError:
+            pass  # some file systems cannot
+        finally:
+            os.close(file)
+
+    def _tidy(self) -> None:
+        """Remove states that newer ones replace, and what only those named."""
+        states = list(files(self._trial.checkpoints, self._trial.stage, "state"))
+        kept = {os.path.basename(file.path) for file in states[-KEEP:]}
+        for file in states[-KEEP:]:
+            try:
+                head = tree.read_head(file.path)
+            except tree.Damaged:
+                continue
+            kept.update(part["file"] for part in (head.get("params"), head.get("best")) if part)
+        newest = states[-1].order if states else ((0, 0), 0)
+        for kind in ("state", "params", "best"):
+            for file in files(self._trial.checkpoints, self._trial.stage, kind):
+                if os.path.basename(file.path) not in kept and file.order < newest:
+                    _remove(file.path)
+
+    def take_over(self, best: dict[str, Any] | None) -> None:
+        """An earlier attempt's best is the best so far."""
+        self._best = best
+
+
+class Found:
+    """A checkpoint that can be gone on from."""
+
+    def __init__(self, directory: str, head: dict[str, Any], data: bytearray) -> None:
+        self.directory, self.head, self.data = directory, head, data
+
+    def part(self, kind: str) -> str | None:
+        """The path of its `params` or `best`, if it has any."""
+        part = self.head.get(kind)
+        return None if part is None else os.path.join(self.directory, os.path.basename(str(part["file"])))
+
+    def state(self, allow_pickle: bool) -> Any:
+        """What was saved."""
+        return tree.unpack(self.head, self.data, allow_pickle)
+
+
+def newest(directory: str, stage: str, since: int, complain: Callable[[str], None]) -> Found | None:
+    """The newest checkpoint of a stage that is not damaged; damaged ones are told."""
+    for file in reversed(list(files(directory, stage, "state"))):
+        if file.attempt[0] < since:
+            return None
+        try:
+            head, data = tree.read(file.path)
+            for kind in ("params", "best"):
+                _check_part(directory, head.get(kind))
+        except tree.Damaged as error:
+            complain(f"{error}; going on from the checkpoint before it")
+            continue
+        return Found(directory, head, data)
+    return None
+
+
+def _check_part(directory: str, part: Mapping[str, Any] | None) -> None:
+    if part is None:
+        return
+    path = os.path.join(directory, os.path.basename(str(part["file"])))
+    try:
+        crc = checksum(path)
+    except OSError as error:
+        raise tree.Damaged(f"{path} cannot be read: {error.strerror}") from error
+    if crc != part["crc"]:
+        raise tree.Damaged(f"{path} is damaged: its checksum is wrong")
+
+
+def checksum(path: str, sync: bool = False) -> int:
+    """The CRC-32 of a file; with `sync` it is on the disk afterwards."""
+    crc = 0
+    with open(path, "rb") as file:
+        while True:
+            chunk = file.read(1 << 22)
+            if not chunk:
+                break
+            crc = zlib.crc32(chunk, crc)
+        if sync:
+            os.fsync(file.fileno())
+    return crc
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+# What people give to be saved
+
+
+def make_writer(value: Any, allow_pickle: bool) -> Callable[[str], None]:
+    """Copy a value now; returns what writes it. Tensors are written as torch does, plain data as JSON."""
+    torch = sys.modules.get("torch")
+    if torch is not None and _has_tensor(value, torch):
+        copied = _copied(value, torch)
+        return lambda path: torch.save(copied, path)
+    if isinstance(value, (bytes, bytearray)):
+        data = bytes(value)
+        return lambda path: _write_bytes(path, data)
+    try:
+        text = json.dumps(value)
+        if json.loads(text) == value:
+            return lambda path: _write_bytes(path, text.encode())
+    except (TypeError, ValueError):
+        pass
+    return tree.pack(value, tree.Buffer(), allow_pickle).write
+
+
+def load_written(path: str, allow_pickle: bool) -> Any:
+    """What `make_writer` wrote. Nothing in it can run code, unless pickles are allowed."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    if start == tree.MAGIC:
+        return tree.unpack(*tree.read(path), allow_pickle=allow_pickle)
+    if start[:2] == b"PK":
+        import torch
+
+        return torch.load(path, weights_only=True, map_location="cpu")
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data
+
+
+def _write_bytes(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def _has_tensor(value: Any, torch: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_has_tensor(item, torch) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_tensor(item, torch) for item in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _copied(value: Any, torch: Any) -> Any:
+    """A copy that later training does not change. Containers stay what they are, so that loading is safe."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        made = type(value)() if type(value) in (dict,) else {}
+        made.update((key, _copied(item, torch)) for key, item in value.items())
+        return made
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(item, torch) for item in value) if type(value) in (list, tuple) else value
+    return value

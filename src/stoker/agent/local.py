@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
 from stoker.agent.metrics import read_metrics, read_progress
+from stoker.agent.preload import Parents
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
@@ -83,6 +85,8 @@ class LocalWorld:
         self.work: Work = self.study
         self._keeper = keeper
         self._tell = tell
+        self._parents = Parents(self.loop, processes, self._complain)
+        self._starting: set[Attempt] = set()
         self._running: dict[Attempt, Stage] = {}
         self._slot_of: dict[Attempt, int] = {}
         self._over: dict[Stage, Event[Ended]] = {}
@@ -175,7 +179,9 @@ class LocalWorld:
         found = read_metrics(log, patterns) if patterns else {}
         progress = self._progress_file(attempt, stage)
         if os.path.exists(progress):  # noqa: PTH110
-            found.update(read_progress(progress, self.study.newest(attempt.trial).study.settings.get("objective")))
+            found.update(
+                read_progress(progress, self.study.newest(attempt.trial).study.settings.get("objective"))
+            )
         if found:
             notes = self._notes.setdefault(attempt, {})
             notes["metrics"] = {**notes.get("metrics", {}), **found}
@@ -202,9 +208,11 @@ class LocalWorld:
     def cancel(self, attempt: Attempt) -> None:
         """End the running stage, with a grace."""
         stage = self._running.get(attempt)
-        if stage is not None and attempt not in self._cancelled:
+        if (stage is not None or attempt in self._starting) and attempt not in self._cancelled:
             self._cancelled.add(attempt)
-            self._processes.terminate(stage)
+            if stage is not None:
+                self._processes.terminate(stage)
+            self._parents.wake()
 
     def suspend(self) -> None:
         """All stages stand still."""
@@ -221,16 +229,21 @@ class LocalWorld:
         notes = self._notes.setdefault(attempt, {})
         try:
             spec = self._spec(attempt, stage, slot)
-            process = self._processes.start(spec)
+            process = await self._start(attempt, stage, slot, spec)
         except (OSError, StageError) as error:  # no space, no right to write there, no more processes
             notes[stage] = {"error": str(error)}
             self._tell_stage("start", attempt, stage, slot, "")
             self._tell_stage("end", attempt, stage, slot, "", outcome="failed", why=str(error), seconds=0.0)
             return Outcome.FAILED
+        if process is None:
+            self._cancelled.discard(attempt)
+            return Outcome.CANCELLED
         over: Event[Ended] = Event(self.loop)
         self._running[attempt], self._over[process], self._slot_of[attempt] = process, over, slot
         self._show(attempt.trial, stage, "running")
         self._tell_stage("start", attempt, stage, slot, str(spec.log))
+        if attempt in self._cancelled:  # while it was being started
+            self._processes.terminate(process)
         ended = await over.wait()
         del self._running[attempt], self._slot_of[attempt]
         outcome = _outcome(ended, attempt in self._cancelled)
@@ -243,6 +256,21 @@ class LocalWorld:
         told = {"outcome": became, "seconds": figures["seconds"], "code": ended.code, "signal": ended.signal}
         self._tell_stage("end", attempt, stage, slot, str(spec.log), why=ended.why.value, **told)
         return outcome
+
+    async def _start(self, attempt: Attempt, stage: str, slot: int, spec: Spec) -> Stage | None:
+        """Start a stage, from a parent that has its modules if the study wants that; None if it is cancelled."""
+        modules = self.study.newest(attempt.trial, stage).study.settings.get("preload")
+        if not isinstance(modules, tuple):
+            return self._processes.start(spec)
+        label, names = self._keeper.slots[slot].label, tuple(map(str, modules))
+        self._starting.add(attempt)
+        try:
+            started = await self._parents.start(label, names, spec, lambda: attempt not in self._cancelled)
+        finally:
+            self._starting.discard(attempt)
+        if started is None and attempt not in self._cancelled:
+            started = self._processes.start(spec)
+        return started
 
     def _tell_stage(
         self, event: str, attempt: Attempt, stage: str, slot: int, log: str, **more: object
@@ -285,7 +313,9 @@ class LocalWorld:
         timeout = next(known.timeout for known in newest.study.stages if known.name == stage)
         log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
         own = self._about(attempt, stage, trial.params, newest)
-        return Spec(commands[stage], log, self._environment(slot, newest), own, self._workplace(newest), timeout)
+        return Spec(
+            commands[stage], log, self._environment(slot, newest), own, self._workplace(newest), timeout
+        )
 
     def _about(
         self, attempt: Attempt, stage: str, params: Mapping[str, Value], planned: Planned
@@ -323,6 +353,8 @@ class LocalWorld:
                 {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
             )
             whole = child_environment(self._keeper.slots[slot], os.environ, asked)
+            whole["PATH"] = os.pathsep.join(filter(None, (whole.get("PATH"), manager.BIN)))
+            whole["STOKER_PYTHON"] = sys.executable
             whole["PYTHONPATH"] = os.pathsep.join(filter(None, (manager.PATH, whole.get("PYTHONPATH"))))
             self._environments[key] = {n: v for n, v in whole.items() if os.environ.get(n) != v}
         return self._environments[key]
@@ -357,6 +389,7 @@ class LocalWorld:
                 agent.leave()
             if not self.loop.step():
                 self._wait()
+        self._parents.close()
 
     def _hear(self, word: str) -> None:
         """Take note of a word, from any thread."""

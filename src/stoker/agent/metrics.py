@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from stoker.manager import progress
@@ -12,6 +15,9 @@ from stoker.manager.trial import files
 _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 """All of a number, also where the pattern matches only its beginning: `[0-9.]+` finds 2.1 in 2.1e-05."""
 
+_LOG = re.compile(r"log\.(.+)\.\d{8}\.\d{6}")
+TAIL = 64 * 1024
+"""The same for a log that runs, which is looked through again and again."""
 ENOUGH = 4 * 1024 * 1024
 """Bytes at the end of a log that are looked through."""
 
@@ -53,9 +59,28 @@ def read_progress(path: str, objective: object = None) -> dict[str, float]:
     return told
 
 
-def last_progress(directory: str, stage: str) -> str:
-    """The file of progress of a stage's last attempt; an empty text if there is none."""
-    last = ""
-    for file in files(directory, f"progress.{stage}", "jsonl"):
-        last = file.path
-    return last
+def read_latest(log: str, patterns: object) -> dict[str, float]:
+    """What a stage that runs said last: in its log, by patterns, and to its manager."""
+    found = read_metrics(log, patterns, TAIL) if isinstance(patterns, dict) and patterns else {}
+    path = Path(log)
+    match = _LOG.fullmatch(path.name)
+    last = deque(files(str(path.parent), f"progress.{match[1]}", "jsonl"), 1) if match else ()
+    for file in last:
+        found.update(_last_values(file.path))
+    return found
+
+
+def _last_values(path: str) -> dict[str, float]:
+    """The last value of each series near the end of a file of progress."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            file.seek(max(0, file.seek(0, 2) - TAIL))
+            lines = file.read(TAIL).split(b"\n")
+    except OSError:
+        return {}
+    found: dict[str, float] = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, IndexError):  # the first may be cut, the last torn
+            told = json.loads(line)
+            found[str(told["name"])] = float(told["values"][-1])
+    return found

@@ -67,7 +67,10 @@ def _left(opened: Opened, trials: list[TrialId], fresh: bool) -> Iterator[tuple[
         if now is None or now.state not in DONE:
             yield trial, f"is {now.state.value if now else 'not there'}: left as it is"
         elif not opened.state.is_asked_for(trial):
-            yield trial, "is not asked for by the study file any more: `stoker run` it with the file that has it"
+            yield (
+                trial,
+                "is not asked for by the study file any more: `stoker run` it with the file that has it",
+            )
         elif now.state is State.FINISHED and not fresh:
             yield trial, "is finished: --fresh runs it again"
 

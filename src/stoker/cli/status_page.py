@@ -237,10 +237,9 @@ class Page:
 
     def _metrics(self, log: Log | None) -> str:
         """What a running trial said last; a bucket would have to be asked for its whole log."""
-        patterns = self._opened.study.settings.get("metrics")
-        if log is None or log.file is not None or not isinstance(patterns, dict):
+        if log is None or log.file is not None:
             return ""
-        return last_metrics(log.path, patterns)
+        return last_metrics(log.path, self._opened.study.settings.get("metrics"))
 
     def _failed(self, width: int | None) -> Iterator[Text]:
         total = self._opened.state.counts().failed

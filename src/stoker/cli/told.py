@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.agent.metrics import read_metrics
+from stoker.agent.metrics import read_latest
 from stoker.cli.board import duration, words_for
 from stoker.core.times import seconds
 from stoker.spec.problems import printable
@@ -18,7 +18,6 @@ from stoker.study.state import Counts, TrialNow
 LONGEST_HOST = 40
 MOST_SLOTS = 100_000
 """What other tools wrote, or what is damaged, may say anything."""
-_TAIL = 64 * 1024  # bytes of a log that runs, looked through again and again
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -109,7 +108,7 @@ def slots_of(agent: Agent) -> int:
     return agent.slots if 0 < agent.slots <= MOST_SLOTS else 0
 
 
-def last_metrics(log: str, patterns: Mapping[str, str]) -> str:
-    """`step 1200  loss 0.2`: what a running trial's log said last, by the study's patterns."""
-    found = read_metrics(log, patterns, most=_TAIL)
+def last_metrics(log: str, patterns: object) -> str:
+    """`step 1200  loss 0.2`: what a running trial said last, in its log by the study's patterns, or by its manager."""
+    found = read_latest(log, patterns)
     return printable("  ".join(f"{name} {value:.5g}" for name, value in found.items()))

@@ -11,6 +11,8 @@ import os
 
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
 """A directory in which there is nothing but the package `stoker`, for PYTHONPATH."""
+BIN = os.path.join(PATH, "bin")
+"""A directory in which there is nothing but the command `stoker`, for PATH."""
 
 __all__ = ["EarlyStopping", "Manager", "Stopped", "TestManager"]
 

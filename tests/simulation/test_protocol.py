@@ -65,6 +65,7 @@ FLEETS = {
     "a wide study": fleet(machines=1000, trials=1500, hours=0.1),
     "idle machines": fleet(machines=1000, trials=200, hours=0.1),
     "many stages": replace(fleet(machines=200, trials=1500, hours=0.2), stages=("train", "avg", "test")),
+    "a long and wide study": fleet(machines=1000, trials=10_000, hours=0.1),
     "many slots": replace(fleet(machines=100, trials=3000, hours=0.2), slots=8),
 }
 

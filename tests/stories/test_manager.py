@@ -1,4 +1,4 @@
-"""Training scripts with a manager, run by a study: stopped, killed and resumed, they report the same numbers."""
+"""Training scripts with a manager, run by a study: stopped or killed, and resumed, they tell the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stories.command import STOKER, stoker
 from tests.store.needs import need
+from tests.stories.command import STOKER, stoker
 
 STUDY = """\
 template: "PYTHON train.py"
@@ -31,10 +31,12 @@ manager = Manager.create_manager(save_every=1)
 torch.manual_seed(1)
 data = torch.randn(64, 8)
 labels = (data.sum(1) > 0).long()
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(16, 2))
+from torch.nn import Dropout, Linear, ReLU, Sequential
+model = Sequential(Linear(8, 16), ReLU(), Dropout(0.3), Linear(16, 2))
 optimizer = torch.optim.Adam(model.parameters(), lr=manager.get_hyparams()["lr"])
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, labels), batch_size=16, shuffle=True)
+from torch.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(data, labels), batch_size=16, shuffle=True)
 manager.track(model=model, optimizer=optimizer, scheduler=scheduler)
 for epoch in manager.epochs(12):
     for some, wanted in loader:

@@ -100,7 +100,7 @@ def interrupt(how: str) -> None:
     """Run until both trials have a checkpoint and a bit more, and end it in the middle of something."""
     with subprocess.Popen([STOKER, "run"], stdout=subprocess.DEVNULL, start_new_session=True) as running:
         until = time.monotonic() + 40
-        while len(list(Path("output").glob("*/checkpoints/*.000003.state"))) < 2:
+        while len({path.parent for path in Path("output").glob("*/checkpoints/*[1-9].state")}) < 2:
             assert time.monotonic() < until, "no checkpoints appeared"
             assert running.poll() is None, "it was too quick to be interrupted"
             time.sleep(0.02)
@@ -121,8 +121,7 @@ def test_an_interrupted_study_reports_the_same_numbers(library: str, how: str) -
     assert stoker("run").returncode == 0
     assert series("output") == series("straight")
     assert len(series("output")["Lr_0.1 accuracy"]) == 12
-    attempts = [path.name for path in Path("output/Lr_0.1").glob("progress.*")]
-    assert len(attempts) > 1, "it was not interrupted"
+    assert len(list(Path("output").glob("*/progress.*"))) > 2, "nothing was interrupted"
     shown = [
         json.loads(stoker("status", where, "--all", "--json").stdout)["trials"]
         for where in ("output", "straight")

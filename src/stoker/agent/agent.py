@@ -7,7 +7,7 @@ docs/architecture.md explains the protocol and why each rule is there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -304,7 +304,7 @@ class Agent:
             self._wake()
 
     async def _run_stages(self, attempt: Attempt, slot: int, freed: Event[None]) -> None:
-        finished, metrics = await self._finished_stages(attempt)
+        finished, known = await self._finished_stages(attempt)
         stages = self._world.work.stages(attempt.trial)
         left = [stage for stage in stages if stage not in finished]
         began = self._loop.now()
@@ -325,8 +325,8 @@ class Agent:
                 await self._record_stage(attempt, stage)
         self._seconds = (self._seconds + self._loop.now() - began) / (2 if self._seconds else 1)
         notes = {"stages": [*sorted(finished.difference(stages)), *stages], **self._notes(attempt)}
-        if metrics:
-            notes["metrics"] = {**metrics, **notes.get("metrics", {})}
+        for what, numbers in known.items():
+            notes[what] = {**numbers, **notes.get(what, {})}
         await self._commit(attempt.trial, attempt.round, Status.FINISHED, notes)
         await self._end(attempt, End.FINISHED)
 
@@ -342,7 +342,7 @@ class Agent:
         self._known.note(Mark(attempt.trial, attempt.round, "stage", stage=stage))
 
     async def _finished_stages(self, attempt: Attempt) -> tuple[set[str], dict[str, Any]]:
-        """Stages that earlier attempts finished, in this round or in those it goes on from; their metrics.
+        """Stages that earlier attempts finished, in this round or in those it goes on from; their numbers.
 
         Read one by one: a listing may be late, and a finished stage must never run again.
         """
@@ -352,20 +352,20 @@ class Agent:
 
     async def _read_stages(self, attempt: Attempt) -> tuple[set[str], dict[str, Any]]:
         found: set[str] = set()
-        metrics: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         stages = self._world.work.stages(attempt.trial)
         for round_ in range(self._known.oldest_round(attempt), attempt.round + 1):
             result = await self._ledger.read(records.result_key(attempt.trial, round_))
             if result is not None and result.get("status") == Status.FINISHED.value:
                 found.update(result.get("stages", stages))
-                metrics.update(result.get("metrics", {}))
+                _add_numbers(known, result)
                 continue
             for stage in stages:
                 body = await self._ledger.read(records.stage_key(attempt.trial, round_, stage))
                 if body is not None:
                     found.add(stage)
-                    metrics.update(body.get("metrics", {}))
-        return found, metrics
+                    _add_numbers(known, body)
+        return found, known
 
     async def _end_early(self, attempt: Attempt, outcome: Outcome) -> None:
         if outcome is Outcome.FAILED:
@@ -443,3 +443,10 @@ class Agent:
             found += [await task.ended.wait() for task in tasks]
             await self._loop.sleep(0.002)
         return found
+
+
+def _add_numbers(known: dict[str, Any], body: Mapping[str, Any]) -> None:
+    """What stages came to: a later one's numbers go before an earlier one's of the same name."""
+    for what in ("metrics", "series"):
+        if what in body:
+            known[what] = {**known.get(what, {}), **body[what]}

@@ -23,8 +23,8 @@ from stoker.agent.directory import write_param, write_stat
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
-from stoker.agent.metrics import read_metrics, read_progress
-from stoker.agent.preload import Parents
+from stoker.agent.metrics import metrics_of, read_metrics, read_series
+from stoker.agent.preload import Parents, Serving
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment
@@ -86,6 +86,7 @@ class LocalWorld:
         self._keeper = keeper
         self._tell = tell
         self._parents = Parents(self.loop, processes, self._complain)
+        self._serving = Serving(processes, self._complain)
         self._starting: set[Attempt] = set()
         self._running: dict[Attempt, Stage] = {}
         self._slot_of: dict[Attempt, int] = {}
@@ -128,7 +129,7 @@ class LocalWorld:
     def stage_notes(self, attempt: Attempt, stage: str) -> dict[str, Any]:
         """What a finished stage came to, in case that a later attempt does the rest."""
         notes = self._notes.get(attempt, {})
-        return {name: notes[name] for name in (stage, "metrics") if name in notes}
+        return {name: notes[name] for name in (stage, "metrics", "series") if name in notes}
 
     def notes(self, attempt: Attempt) -> dict[str, Any]:
         """What its stages came to."""
@@ -175,20 +176,16 @@ class LocalWorld:
         stage, log = self._logs.pop(attempt, ("", ""))
         if not log:
             return
-        patterns = self._patterns(attempt.trial)
-        found = read_metrics(log, patterns) if patterns else {}
-        progress = self._progress_file(attempt, stage)
-        if os.path.exists(progress):  # noqa: PTH110
-            found.update(
-                read_progress(progress, self.study.newest(attempt.trial).study.settings.get("objective"))
-            )
-        if found:
-            notes = self._notes.setdefault(attempt, {})
-            notes["metrics"] = {**notes.get("metrics", {}), **found}
-
-    def _progress_file(self, attempt: Attempt, stage: str) -> str:
-        """What a script's manager writes, if it has one."""
-        return f"{self._own_directory(attempt.trial)}/progress.{stage}.{attempt.round}-{attempt.number}.jsonl"
+        notes, patterns = self._notes.setdefault(attempt, {}), self._patterns(attempt.trial)
+        metrics = read_metrics(log, patterns) if patterns else {}
+        directory, whose = self._own_directory(attempt.trial), (attempt.round, attempt.number)
+        series = read_series(directory, stage, whose)
+        if series:
+            notes["series"] = {**notes.get("series", {}), **series}
+            objective = self.study.newest(attempt.trial).study.settings.get("objective")
+            metrics.update(metrics_of(series, objective))
+        if metrics:
+            notes["metrics"] = {**notes.get("metrics", {}), **metrics}
 
     def _own_directory(self, trial: TrialId) -> str:
         """Where the trial's manager writes, also if all logs are in one directory."""
@@ -250,7 +247,11 @@ class LocalWorld:
         self._cancelled.discard(attempt)
         became = "released" if outcome is Outcome.CANCELLED else outcome.value
         self._show(attempt.trial, stage, became)
-        figures = _figures(ended, self._seen.pop(attempt, None))
+        figures = {
+            **_figures(ended, self._seen.pop(attempt, None)),
+            "slot": self._keeper.slots[slot].label,
+            "began": round(time.time() - ended.wall, 3),
+        }
         notes[stage] = figures
         self._logs[attempt] = stage, str(spec.log)
         told = {"outcome": became, "seconds": figures["seconds"], "code": ended.code, "signal": ended.signal}
@@ -258,19 +259,32 @@ class LocalWorld:
         return outcome
 
     async def _start(self, attempt: Attempt, stage: str, slot: int, spec: Spec) -> Stage | None:
-        """Start a stage, from a parent that has its modules if the study wants that; None if it is cancelled."""
-        modules = self.study.newest(attempt.trial, stage).study.settings.get("preload")
-        if not isinstance(modules, tuple):
-            return self._processes.start(spec)
-        label, names = self._keeper.slots[slot].label, tuple(map(str, modules))
-        self._starting.add(attempt)
-        try:
-            started = await self._parents.start(label, names, spec, lambda: attempt not in self._cancelled)
-        finally:
-            self._starting.discard(attempt)
+        """Start a stage, warm if the study says so and it is possible; None if it was cancelled meanwhile."""
+        settings = self.study.newest(attempt.trial, stage).study.settings
+        label = self._keeper.slots[slot].label
+        is_served = bool(settings.get("warm"))
+        if is_served:
+            started = self._serving.start(label, stage, spec)
+            if started is not None:
+                return started
+            spec = replace(spec, about={**spec.about, "STOKER_WARM": self._serving.address()})
+        started = await self._preloaded(attempt, label, settings.get("preload"), spec)
         if started is None and attempt not in self._cancelled:
             started = self._processes.start(spec)
+        if started is not None and is_served:
+            self._serving.expect(label, stage, started)
         return started
+
+    async def _preloaded(self, attempt: Attempt, label: str, modules: object, spec: Spec) -> Stage | None:
+        """Start a stage from a parent that has its modules; None if that is not asked for or not possible."""
+        if not isinstance(modules, tuple):
+            return None
+        self._starting.add(attempt)
+        try:
+            wanted = lambda: attempt not in self._cancelled  # noqa: E731
+            return await self._parents.start(label, tuple(map(str, modules)), spec, wanted)
+        finally:
+            self._starting.discard(attempt)
 
     def _tell_stage(
         self, event: str, attempt: Attempt, stage: str, slot: int, log: str, **more: object
@@ -389,6 +403,7 @@ class LocalWorld:
                 agent.leave()
             if not self.loop.step():
                 self._wait()
+        self._serving.close()
         self._parents.close()
 
     def _hear(self, word: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from math import isnan
 from pathlib import Path
 
 from stoker.manager import progress
-from stoker.manager.trial import files
+from stoker.manager.trial import files, progress_path
 
 _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 """All of a number, also where the pattern matches only its beginning: `[0-9.]+` finds 2.1 in 2.1e-05."""
@@ -44,18 +46,28 @@ def _last(pattern: str, text: str) -> float | None:
     return last
 
 
-def read_progress(path: str, objective: object = None) -> dict[str, float]:
-    """The last value of each series in a file of progress; of the objective the best one."""
-    file = Path(path)
-    stage, attempt = file.name.split(".", 1)[1].rsplit(".", 2)[:2]
-    round_, number = map(int, attempt.split("-"))
-    found = progress.read_attempt(str(file.parent), stage, (round_, number))
-    told = {name: series.values[-1] for name, series in found.items() if series.values}
-    metric = objective.get("metric") if isinstance(objective, dict) else None
-    if metric in told and isinstance(objective, dict):
-        values = [value for value in found[metric].values if value == value]
-        if values:
-            told[metric] = min(values) if objective.get("goal", "min") == "min" else max(values)
+def read_series(directory: str, stage: str, attempt: tuple[int, int]) -> dict[str, dict[str, float]]:
+    """What a script's manager recorded: of each series how many values, the last, the lowest and the highest."""
+    if not os.path.exists(progress_path(directory, stage, attempt)):  # noqa: PTH110  (asked for every trial)
+        return {}
+    found = {}
+    for name, series in progress.read_attempt(directory, stage, attempt).items():
+        if not series.values:
+            continue
+        told: dict[str, float] = {"count": len(series.values), "last": series.values[-1]}
+        numbers = [value for value in series.values if not isnan(value)]
+        if numbers:
+            told.update(min=min(numbers), max=max(numbers))
+        found[name] = told
+    return found
+
+
+def metrics_of(series: Mapping[str, Mapping[str, float]], objective: object) -> dict[str, float]:
+    """The one number that stands for a series: the last, but of the objective the best."""
+    told = {name: numbers["last"] for name, numbers in series.items()}
+    if isinstance(objective, dict) and objective.get("metric") in series:
+        best = series[objective["metric"]].get(objective["goal"])
+        told.update({} if best is None else {objective["metric"]: best})
     return told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from stoker.manager import tree
 from stoker.manager.pace import Pace
 from stoker.manager.progress import Progress
 from stoker.manager.saver import Job, Saver
-from stoker.manager.state import is_trackable, load_into, random_state, restore_random_state, state_of
+from stoker.manager.state import is_random, is_trackable, load_into, random_state, restore_random_state, state_of
 from stoker.manager.trial import OUTSIDE, Trial, files, from_environment, is_told
 
 EPOCHS = "epochs"
@@ -55,7 +56,7 @@ class Manager:
 
     def _set_up(self, trial: Trial, save_every: int | str, allow_pickle: bool) -> None:
         self._trial, self._save_every, self._allow_pickle = trial, save_every, allow_pickle
-        self._writes = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+        self._writes = _is_first()
         self._progress = Progress(trial, self._writes)
         self._add = self._progress.add
         self._saver = Saver(trial, self._complain)
@@ -67,9 +68,13 @@ class Manager:
         self._looked = 0  # so much of the series was looked at
         self._new_best: Callable[[str], None] | None = None  # writes a best that is not in a checkpoint yet
         self._data: dict[str, Any] | None = None  # the position in the data, within an epoch
+        self._begin: dict[str, Any] | None = None  # random numbers at the begin of the epoch
+        self._epoch: int | None = None  # the last that is done, if `epochs` counts
+        self._is_past_data = False  # the epoch's loop over the data is over
+        self._was_told = False  # that it is to stop
         self.notes: dict[str, Any] = {}
         self._is_finished = self._is_closed = False
-        self._found = saving.newest(trial.checkpoints, trial.stage, trial.since, self._complain)
+        self._found = saving.newest(trial, allow_pickle, self._complain)
         self._state: dict[str, Any] = {}
         if self._found is not None:
             self._go_on(self._found)
@@ -91,19 +96,30 @@ class Manager:
         """
         every = os.environ.get("STOKER_SAVE_EVERY") or save_every
         every = int(every) if isinstance(every, str) and every.isdigit() else every
-        if is_told(os.environ):
-            trial = from_environment(os.environ)
-            trial.params = {**(hyparams or {}), **trial.params}
-        else:
-            trial = _outside(hyparams or {})
-        return cls(trial, every, allow_pickle)
+        trial = from_environment(os.environ) if is_told(os.environ) else Trial({}, os.path.abspath(OUTSIDE))
+        made = next((one for one in list(_made) if one._runs(trial)), None)
+        if made is None and not trial.is_in_study:
+            trial = _outside(trial)
+        made = made or cls(trial, every, allow_pickle)
+        made._trial.params = {**(hyparams or {}), **made._trial.params}
+        _made.add(made)
+        return made
+
+    def _runs(self, trial: Trial) -> bool:
+        """Whether it has this trial already: two that write the same files would spoil them."""
+        if self._is_closed or self._trial.directory != trial.directory:
+            return False
+        if trial.is_in_study:
+            return (self._trial.stage, self._trial.attempt) == (trial.stage, trial.attempt)
+        return not self._is_finished
 
     def _go_on(self, found: saving.Found) -> None:
         """From a checkpoint of this attempt or an earlier one."""
-        self._state = found.state(self._allow_pickle)
-        attempt = tuple(found.head["attempt"])
-        self._progress.go_on_after((attempt[0], attempt[1]), found.head["counts"])
+        self._state = found.state
+        self._progress.go_on_after(found.attempt, found.head["counts"])
         self._data = self._state.get("data")
+        if self._data is not None:
+            self._data.setdefault("now", self._state["random"])
         self.notes.update(self._state.get("notes", {}))
         self._saver.take_over(found.head.get("best"))
 
@@ -146,6 +162,8 @@ class Manager:
             return saving.load_written(path, self._allow_pickle)
         except tree.Unsafe as error:
             raise tree.Unsafe(f"{path} is refused: {error}") from None
+        except tree.Damaged as error:
+            raise tree.Damaged(f"{path} is damaged: {error}") from None
 
     # Tracking
 
@@ -180,21 +198,22 @@ class Manager:
         From here on random numbers are those that came after the checkpoint.
         """
         if "random" in self._state:
-            restore_random_state(self._state.pop("random"))
-        series = self._progress.series
-        if self._found is None or not series:
+            now = self._state.pop("random")
+            self._restore_random((self._data or {}).get("epoch") or now)
+        self._is_past_data = False
+        if self._found is None:
             return 0
-        if EPOCHS in series:
-            return int(series[EPOCHS].values[-1]) + 1
-        return max(len(one.values) for one in series.values())
+        epoch, counts = self._found.head.get("epoch"), self._found.head["counts"]
+        return max(counts.values(), default=0) if epoch is None else int(epoch) + 1
 
     start_epochs = start_epoch
 
     def epochs(self, count: int) -> Iterator[int]:
         """`for epoch in manager.epochs(90):` begins where the trial was, records, saves, and finishes it."""
         for epoch in range(self.start_epoch(), count):
+            self._begin, self._epoch, self._is_past_data = self._random(), epoch - 1, False
             yield epoch
-            self._data = None
+            self._data, self._epoch = None, epoch
             self._add(EPOCHS, float(epoch), None)
             self.save_progress()
         self.finished()
@@ -202,28 +221,64 @@ class Manager:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """`for batch in manager.batches(loader):` can also stop and go on in the middle of an epoch.
 
-        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved.
+        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved. A second loop in the same
+        epoch, as over the test data, is not gone on from: what came before it would be done twice.
         """
+        if self._is_past_data:
+            yield from self._passed(loader)
+            return
         before, self._data = self._data, None
-        now = random_state()
-        done = 0
         if before is not None:
-            restore_random_state(before["random"])
-        self._data = {"random": random_state(), "done": 0}
+            self._restore_random(before["random"])
+        data: dict[str, Any] = {"epoch": self._begin, "random": self._random(), "done": 0}
         batches = iter(loader)
         if before is not None:
-            while done < before["done"]:
-                next(batches)
-                done += 1
-            restore_random_state(now)
-            self._data["done"] = done
-        for batch in batches:
-            yield batch
-            self._data["done"] += 1
-            if _signals.asked or self._pace.is_due(time.monotonic()):
-                self._save(None, None)
-                self._leave_if_asked()
-        self._data = None
+            if not any(thing is loader for thing in self._tracked.values()):  # it does not know by itself
+                for _ in zip(range(before["done"]), batches):
+                    pass
+            data["done"] = before["done"]
+            self._restore_random(before["now"])
+        self._data = data
+        try:
+            while True:
+                _signals.waits = True
+                batch = next(batches, self)
+                _signals.waits = False
+                if batch is self:
+                    break
+                data["done"] += 1
+                yield batch
+                self._save_batch()
+        except Exception:
+            if _signals.asked:  # while it waited for data; workers that load them were asked as well
+                self._save_batch()
+            raise
+        finally:
+            _signals.waits = False
+            self._data, self._is_past_data = None, True
+
+    def _passed(self, loader: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from loader
+        except Exception:
+            self._leave_if_asked()  # and so were workers that load data
+            raise
+
+    def _save_batch(self) -> None:
+        if _signals.asked or self._pace.is_due(time.monotonic()):
+            self._save(None, None)
+            self._leave_if_asked()
+
+    def _random(self) -> dict[str, Any]:
+        """The random numbers to come, those of generators that are tracked as well."""
+        tracked = {name: state_of(thing) for name, thing in self._tracked.items() if is_random(thing)}
+        return {**random_state(), "tracked": tracked}
+
+    def _restore_random(self, state: Mapping[str, Any]) -> None:
+        restore_random_state(state)
+        for name, numbers in state["tracked"].items():
+            if name in self._tracked:
+                load_into(self._tracked[name], numbers)
 
     # Progress
 
@@ -231,6 +286,8 @@ class Manager:
         """Add a value to a series. Cheap: use it freely."""
         if type(value) is not float:
             value = _number(name, value)
+        if step is not None:
+            step = _step(name, step)
         self._add(name, value, step)
         if _signals.asked and self._should_leave_now():
             self._leave_if_asked()
@@ -246,7 +303,9 @@ class Manager:
 
         Call it where training may go on from, as after an epoch. It saves as often as `save_every` says.
         """
-        self._look_for_best(best_params)
+        self._is_past_data = False
+        if self._writes:
+            self._look_for_best(best_params)
         if _signals.asked or self._pace.is_due(time.monotonic()):
             if not self._saver.is_busy or _signals.asked:
                 self._save(params, None)
@@ -277,8 +336,8 @@ class Manager:
 
     def _is_known(self, found: tuple[int, float] | None) -> bool:
         """Whether the checkpoint that we went on from has this best already."""
-        counts = self._found.head["counts"] if self._found is not None else {}
-        return found is not None and self._goal is not None and found[0] < counts.get(self._goal[0], 0)
+        looked = self._found.head.get("looked", {}) if self._found is not None else {}
+        return found is not None and self._goal is not None and found[0] < looked.get(self._goal[0], 0)
 
     def _copy_best(self, best_params: Any) -> None:
         if best_params is not None:
@@ -295,7 +354,7 @@ class Manager:
         began = time.monotonic()
         state = {
             "objects": {name: state_of(thing) for name, thing in self._tracked.items()},
-            "random": random_state(),
+            "random": self._random(),
             "data": self._data,
             "notes": self.notes,
         }
@@ -304,20 +363,28 @@ class Manager:
             writer = None if params is None else saving.make_writer(params, self._allow_pickle)
         except tree.Unsafe as error:
             raise TypeError(f"cannot save: {error}") from None
-        about = {"counts": self._progress.counts(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        looked = {self._goal[0]: self._looked} if self._goal is not None else {}
+        about = {"counts": self._progress.counts(), "looked": looked, "epoch": self._last_epoch(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         best, self._new_best = self._new_best, None
         now = time.monotonic()
         self._pace.saved(now, now - began, self._saver.seconds)
-        self._saver.submit(Job(packed, {**about, **(final or {})}, writer, best, self._progress.flush))
+        self._saver.submit(Job(packed, {**about, **(final or {})}, writer, best, self._progress.commit))
+
+    def _last_epoch(self) -> int | None:
+        if self._epoch is not None:
+            return self._epoch
+        series = self._progress.series.get(EPOCHS)
+        last = series.values[-1] if series is not None and series.values else math.nan
+        return int(last) if math.isfinite(last) else None
 
     def finished(self, params: Any = None) -> None:
         """The trial is done: commit the last checkpoint, the best model and the result."""
         if self._is_finished:
             return
         self._is_finished = True
-        self._look_for_best(None)
         if not self._writes:
             return
+        self._look_for_best(None)
         if self._best is None and self._new_best is None and self._goal is None:
             self._copy_best(params)  # the last one is the best that we know of
         self._save(params, {"finished": True})
@@ -354,7 +421,8 @@ class Manager:
 
     def should_stop(self) -> bool:
         """Whether the trial is to stop soon: it was stopped, or the machine is taken away."""
-        return bool(_signals.asked)
+        self._was_told = bool(_signals.asked)
+        return self._was_told
 
     def _should_leave_now(self) -> bool:
         """Between two saves: only if nothing is ever saved, or little time is left."""
@@ -397,9 +465,12 @@ class Manager:
             import traceback
 
             traceback.print_exc()
+            self._leave_if_asked()  # it is no failure if workers, say, were asked to stop as well
             self._record(error, traceback.format_exc())
             self._close()
             raise SystemExit(1) from None
+        if self._was_told:
+            self._leave_if_asked()
         self.finished()
         self._close()
 
@@ -444,12 +515,16 @@ class TestManager(Manager):
         """A manager with these parameters. Checkpoints go to a directory that is removed in the end."""
         import tempfile
 
-        directory = tempfile.TemporaryDirectory(prefix="stoker-test-")
-        made = cls(Trial(hyparams or {}, directory.name), save_every, allow_pickle)
-        made._directory = directory
+        directory = tempfile.mkdtemp(prefix="stoker-test-")
+        made = cls(Trial(hyparams or {}, directory), save_every, allow_pickle)
+        weakref.finalize(made, _remove_directory, directory, os.getpid())
         return made
 
-    _directory: Any = None
+    def _close(self) -> None:
+        is_last = not self._is_closed
+        super()._close()
+        if is_last:
+            _remove_directory(self.directory, os.getpid())
 
 
 class Params(dict):  # type: ignore[type-arg]  # 3.8 has no dict[str, Any] at run time
@@ -471,6 +546,10 @@ class _Signals:
 
     def __init__(self) -> None:
         self.asked = 0.0  # when; 0 if nobody has
+        self.waits = False  # for data, which need not come any more
+        self._forking = threading.local()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
 
     def listen(self) -> None:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
@@ -479,6 +558,23 @@ class _Signals:
     def _hear(self, number: int, frame: Any) -> None:
         self.asked = time.monotonic()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if "torch" in sys.modules:  # a DataLoader's workers hear it too, and torch would raise amid a step
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if self.waits:
+            raise InterruptedError("asked to stop")
+
+    def _hold(self) -> None:
+        """Before a fork: a child that is asked to end must not take it for a request to its parent, and stay."""
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _let_go(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
+    def _forget(self) -> None:
+        self.asked, self.waits = 0.0, False
+        if signal.getsignal(signal.SIGTERM) == self._hear:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._let_go()
 
     def ignore(self) -> None:
         """What is done need not be stopped any more: from now on SIGTERM means what it always means."""
@@ -488,30 +584,50 @@ class _Signals:
 
 
 _signals = _Signals()
+_made: weakref.WeakSet[Manager] = weakref.WeakSet()
+"""The managers of this process: at most one for a trial."""
 
 
 def _number(name: str, value: Any) -> float:
     """A number, also of numpy or of torch: taken now, as it may change later."""
     try:
-        return float(value.detach() if hasattr(value, "detach") else value)
-    except (TypeError, ValueError, RuntimeError):
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, (str, bytes)):
+            raise TypeError
+        return float(number)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(f"progress is made of numbers; {name} is {value!r}") from None
 
 
-def _outside(hyparams: Mapping[str, Any]) -> Trial:
-    """A trial of nobody's: goes on where it was interrupted, and starts afresh when it was finished."""
-    directory = os.path.abspath(OUTSIDE)
-    known = [file.attempt[1] for file in files(directory, "progress.train", "jsonl")]
-    if os.path.exists(os.path.join(directory, "finished.train.json")):
-        import shutil
+def _step(name: str, step: Any) -> float:
+    number = _number(f"the step of {name}", step)
+    if not math.isfinite(number):
+        raise ValueError(f"a step is a number that counts; that of {name} is {number}")
+    return number
 
-        shutil.rmtree(directory)
+
+def _is_first() -> bool:
+    """Of the processes that torchrun starts: only one writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _outside(trial: Trial) -> Trial:
+    """A trial of nobody's: goes on where it was interrupted, and starts afresh when it was finished."""
+    known = [file.attempt[1] for file in files(trial.directory, "progress.train", "jsonl")]
+    is_fresh = os.path.exists(os.path.join(trial.directory, "finished.train.json"))
+    if is_fresh:
         known = []
+        if _is_first():
+            import shutil
+
+            shutil.rmtree(trial.directory)
     sys.stderr.write(
         f"stoker: not in a study: progress and checkpoints go to {OUTSIDE}"
         f"{', and training goes on where it was' if known else ''}\n"
     )
-    return Trial(hyparams, directory, attempt=(1, max(known, default=0) + 1))
+    trial.attempt = 1, max(known, default=0) + 1
+    trial.since = 2 if is_fresh else 1  # another process may not have removed it yet
+    return trial
 
 
 def _write_json(path: str, body: Mapping[str, Any]) -> None:
@@ -534,3 +650,10 @@ def _at_exit(itself: Any) -> None:
     manager = itself()
     if manager is not None:
         manager._close()
+
+
+def _remove_directory(path: str, process: int) -> None:
+    if os.getpid() == process:  # a forked child that ends does not end its parent's
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)

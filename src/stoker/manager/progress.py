@@ -1,15 +1,17 @@
 """Progress of a trial: series of numbers, kept in memory and written by a thread of their own.
 
-Each attempt writes a file of its own, a line of JSON for what is new of a series. Its first line tells where it
-goes on: after which attempt, and how much of each series was there when that one's checkpoint was made.
+Each attempt writes a file of its own, a line of JSON for what is new of a series, with its checksum. Its first line
+tells where it goes on: after which attempt, and how much of each series was there when that one's checkpoint was made.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
+import zlib
 from array import array
 
 TYPE_CHECKING = False
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from stoker.manager.trial import Trial
 
-from stoker.manager.trial import files
+from stoker.manager.trial import files, progress_path
 
 EVERY = 0.5
 """Seconds between two looks for something to write: so much a crash may lose."""
@@ -54,9 +56,10 @@ class Series:
         times = line.get("times") or [0.0] * len(values)
         if not len(values) == len(steps) == len(times):
             raise ValueError("a line of different lengths")
-        self.values.extend(map(float, values))
-        self.steps.extend(map(float, steps))
-        self.seconds.extend(map(float, times))
+        rows = [array("d", column) for column in (values, steps, times)]  # all of them, or none
+        self.values.extend(rows[0])
+        self.steps.extend(rows[1])
+        self.seconds.extend(rows[2])
 
     def cut(self, count: int) -> None:
         """Forget what came later."""
@@ -77,21 +80,25 @@ class Progress:
         self.series: dict[str, Series] = {}
         self._after: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of those who write
+        self._adding = threading.Lock()  # held so briefly that training does not wait
         self._stop = threading.Event()
         self._began = False  # the file has its first line
         self._error = ""
 
     def add(self, name: str, value: float, step: float | None) -> None:
         """Add a value. This is what training waits for."""
-        series = self.series.get(name)
-        if series is None:
-            series = self._new(name)
-        series.seconds.append(time.time())
-        series.steps.append(len(series.values) if step is None else step)
-        series.values.append(value)  # last: what is written is what has all three
+        with self._adding:
+            series = self.series.get(name)
+            if series is None:
+                series = self._new(name)
+            series.seconds.append(time.time())
+            series.steps.append(len(series.values) if step is None else step)
+            series.values.append(value)  # last: what is written is what has all three
 
     def _new(self, name: str) -> Series:
+        if not isinstance(name, str):
+            raise TypeError(f"a series has a text for its name, not {name!r}")
         if self._thread is None and self._writes:
             self._thread = threading.Thread(target=self._write_now_and_then, name="stoker progress", daemon=True)
             self._thread.start()
@@ -100,17 +107,37 @@ class Progress:
 
     def counts(self) -> dict[str, int]:
         """How long each series is."""
-        return {name: len(series.values) for name, series in self.series.items()}
+        return {name: len(series.values) for name, series in list(self.series.items())}
 
     def go_on_after(self, attempt: tuple[int, int], counts: Mapping[str, int]) -> None:
         """Take over what an earlier attempt had when its checkpoint was made."""
         self.series = read_attempt(self._trial.directory, self._trial.stage, attempt, counts)
         for series in self.series.values():
             series.written = len(series.values)
+        lost = sum(max(0, count - len(self.series.get(name, Series()).values)) for name, count in counts.items())
+        if lost:
+            self._complain(f"progress of attempt {attempt[1]} is damaged: {lost} values of it are missing")
         self._after = {"attempt": list(attempt), "counts": self.counts()}
 
     def flush(self) -> None:
         """Write what is new. A disk that is full is told once; what is not written stays to be written."""
+        try:
+            self._write()
+            self._error = ""
+        except OSError as error:
+            self._complain(f"cannot write progress: {error}")
+
+    def commit(self) -> None:
+        """Write what is new, and be sure of it; raises OSError. A checkpoint counts on what came before it."""
+        self._write()
+        if self._writes:
+            file = os.open(self._trial.progress, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _write(self) -> None:
         with self._lock:
             news = []
             for name, series in list(self.series.items()):
@@ -120,13 +147,9 @@ class Progress:
             if not self._writes or not (news or not self._began):
                 return
             lines = [] if self._began else [self._head()]
-            lines += [json.dumps(line) for _, _, line in news]
-            try:
-                append(self._trial.progress, "".join(f"{line}\n" for line in lines))
-            except OSError as error:
-                self._complain(f"cannot write progress: {error}")
-                return
-            self._began, self._error = True, ""
+            lines += [signed(line) for _, _, line in news]
+            append(self._trial.progress, "".join(f"{line}\n" for line in lines))
+            self._began = True
             for series, end, _ in news:
                 series.written = end
 
@@ -136,8 +159,6 @@ class Progress:
     def _complain(self, text: str) -> None:
         if text != self._error:
             self._error = text
-            import sys
-
             sys.stderr.write(f"stoker: {text}\n")
 
     def _write_now_and_then(self) -> None:
@@ -154,12 +175,28 @@ class Progress:
 
     def forget_thread(self) -> None:
         """In a forked child, which has no such thread and must not write."""
-        self._writes, self._thread, self._lock = False, None, threading.Lock()
+        self._writes, self._thread = False, None
+        self._lock, self._adding = threading.Lock(), threading.Lock()
 
 
 def head(trial: Trial, after: Mapping[str, Any] | None = None) -> str:
     """The first line of a file."""
-    return json.dumps({"v": 1, "stage": trial.stage, "attempt": list(trial.attempt), "after": after})
+    return signed({"v": 1, "stage": trial.stage, "attempt": list(trial.attempt), "after": after})
+
+
+_CRC = ', "crc": '
+
+
+def signed(line: Mapping[str, Any]) -> str:
+    """A line with its checksum at the end, as a disk may change it."""
+    text = json.dumps(line)[:-1]
+    return f"{text}{_CRC}{zlib.crc32(text.encode())}}}"
+
+
+def _is_intact(line: str) -> bool:
+    """Whether a line is as it was written; one without a checksum is believed."""
+    text, found, crc = line.rpartition(_CRC)
+    return not found or crc == f"{zlib.crc32(text.encode())}}}"
 
 
 def append(path: str, text: str) -> None:
@@ -189,36 +226,48 @@ def read_attempt(
     directory: str, stage: str, attempt: tuple[int, int], counts: Mapping[str, int] | None = None
 ) -> dict[str, Series]:
     """The series of an attempt with those that it goes on from; of each only so many values, if told."""
-    path = os.path.join(directory, f"progress.{stage}.{attempt[0]}-{attempt[1]}.jsonl")
+    path = progress_path(directory, stage, attempt)
     series: dict[str, Series] = {}
     for number, line in enumerate(_lines(path)):
-        after = line.get("after")
-        if number == 0 and after and tuple(after["attempt"]) < attempt:
+        after = line.get("after") if number == 0 else None
+        if isinstance(after, dict) and _is_before(after, attempt):
             series = read_attempt(directory, stage, tuple(after["attempt"]), after["counts"])
         elif isinstance(line.get("name"), str) and isinstance(line.get("values"), list):
             try:
                 series.setdefault(line["name"], Series()).extend(line)
-            except (TypeError, ValueError):  # not written by us
+            except (TypeError, ValueError, OverflowError):  # not written by us
                 continue
     if counts is not None:
         for name in list(series):
-            series[name].cut(counts.get(name, 0))
+            series[name].cut(max(0, counts.get(name, 0)))
             if not series[name].values:
                 del series[name]
     return series
 
 
+def _is_before(after: Mapping[str, Any], attempt: tuple[int, int]) -> bool:
+    """Whether a first line tells of an attempt before this one, in words that can be used."""
+    before, counts = after.get("attempt"), after.get("counts")
+    return (
+        isinstance(before, list)
+        and [type(number) for number in before] == [int, int]
+        and tuple(before) < attempt
+        and isinstance(counts, dict)
+        and all(type(count) is int for count in counts.values())
+    )
+
+
 def _lines(path: str) -> Iterable[dict[str, Any]]:
     """Lines that can be read: the last one may be torn."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read()
     except OSError:
         return
     for line in text.split("\n"):
         try:
-            found = json.loads(line)
-        except ValueError:
+            found = json.loads(line) if _is_intact(line) else None
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             yield found

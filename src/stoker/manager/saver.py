@@ -56,6 +56,7 @@ class Saver:
         self._changed = threading.Condition()
         self._ends = False
         self._best: dict[str, Any] | None = None  # file and checksum of the best that is written
+        self._new_best: Callable[[str], None] | None = None  # one that is to be written yet
         self.seconds = 0.0  # that the last checkpoint took to write
         self.failed = ""  # why the last one was not written
         self.has_saved = False
@@ -117,14 +118,15 @@ class Saver:
 
     def _write(self, job: Job) -> None:
         job.first()
+        self._new_best = job.best or self._new_best  # the disk may have been full for the last one
         self._number += 1
         os.makedirs(self._trial.checkpoints, exist_ok=True)
+        self._remove_torn()
         made: list[str] = []
         try:
-            if job.best is not None:
-                self._best = self._part(job.best, "best", made)
+            best = self._best if self._new_best is None else self._part(self._new_best, "best", made)
             params = None if job.params is None else self._part(job.params, "params", made)
-            about = {**job.about, "attempt": list(self._trial.attempt), "params": params, "best": self._best}
+            about = {**job.about, "attempt": list(self._trial.attempt), "params": params, "best": best}
             path = self._path("state")
             job.state.write(f"{path}.tmp", about)
             os.replace(f"{path}.tmp", path)
@@ -132,6 +134,7 @@ class Saver:
             for name in (*made, *(self._path(kind) + ".tmp" for kind in ("state", "params", "best"))):
                 _remove(name)
             raise
+        self._best, self._new_best = best, None
         self._sync_directory()
         self._tidy()
 
@@ -157,6 +160,12 @@ class Saver:
         finally:
             os.close(file)
 
+    def _remove_torn(self) -> None:
+        """What attempts that were killed did not write to the end."""
+        for name in os.listdir(self._trial.checkpoints):
+            if name.startswith(f"{self._trial.stage}.") and name.endswith(".tmp"):
+                _remove(os.path.join(self._trial.checkpoints, name))
+
     def _tidy(self) -> None:
         """Remove states that newer ones replace, and what only those named."""
         states = list(files(self._trial.checkpoints, self._trial.stage, "state"))
@@ -181,45 +190,74 @@ class Saver:
 class Found:
     """A checkpoint that can be gone on from."""
 
-    def __init__(self, directory: str, head: dict[str, Any], data: bytearray) -> None:
-        self.directory, self.head, self.data = directory, head, data
+    def __init__(self, directory: str, head: dict[str, Any], state: dict[str, Any]) -> None:
+        self.directory, self.head, self.state = directory, head, state
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        """The round and attempt that made it."""
+        return self.head["attempt"][0], self.head["attempt"][1]
 
     def part(self, kind: str) -> str | None:
         """The path of its `params` or `best`, if it has any."""
         part = self.head.get(kind)
-        return None if part is None else os.path.join(self.directory, os.path.basename(str(part["file"])))
-
-    def state(self, allow_pickle: bool) -> Any:
-        """What was saved."""
-        return tree.unpack(self.head, self.data, allow_pickle)
+        return None if part is None else os.path.join(self.directory, part["file"])
 
 
-def newest(directory: str, stage: str, since: int, complain: Callable[[str], None]) -> Found | None:
-    """The newest checkpoint of a stage that is not damaged; damaged ones are told."""
-    for file in reversed(list(files(directory, stage, "state"))):
-        if file.attempt[0] < since:
+def newest(trial: Trial, allow_pickle: bool, complain: Callable[[str], None]) -> Found | None:
+    """The newest checkpoint of a stage that is not damaged; damaged ones are told.
+
+    One that would run code is refused, and the one before is not taken: whoever allowed it once did not mean that.
+    """
+    for file in reversed(list(files(trial.checkpoints, trial.stage, "state"))):
+        if file.attempt[0] < trial.since:
             return None
         try:
-            head, data = tree.read(file.path)
-            for kind in ("params", "best"):
-                _check_part(directory, head.get(kind))
+            return _open(file.path, allow_pickle)
         except tree.Damaged as error:
-            complain(f"{error}; going on from the checkpoint before it")
-            continue
-        return Found(directory, head, data)
+            complain(f"{error}; going on from the checkpoint before it, if there is one")
     return None
 
 
-def _check_part(directory: str, part: Mapping[str, Any] | None) -> None:
+def _open(path: str, allow_pickle: bool) -> Found:
+    head, data = tree.read(path)
+    try:
+        _check_head(head)
+        for kind in ("params", "best"):
+            _check_part(os.path.dirname(path), head.get(kind))
+        state = tree.unpack(head, data, allow_pickle)
+    except tree.Unsafe as error:
+        raise tree.Unsafe(f"{path} is refused: {error}") from None
+    except tree.Damaged as error:
+        raise tree.Damaged(f"{path} is damaged: {error}") from None
+    if not isinstance(state, dict) or not all(isinstance(state.get(n), dict) for n in ("objects", "random", "notes")):
+        raise tree.Damaged(f"{path} is damaged: it has no state")
+    return Found(os.path.dirname(path), head, state)
+
+
+def _check_head(head: Mapping[str, Any]) -> None:
+    """What is said about a state is used as it is, so it must be right."""
+    attempt, counts, epoch = head.get("attempt"), head.get("counts"), head.get("epoch")
+    if not isinstance(attempt, list) or [type(number) for number in attempt] != [int, int]:
+        raise tree.Damaged("it does not tell whose it is")
+    if not isinstance(counts, dict) or not all(type(n) is int and n >= 0 for n in counts.values()):
+        raise tree.Damaged("it does not tell how much progress there was")
+    if epoch is not None and type(epoch) is not int:
+        raise tree.Damaged("it does not tell its epoch")
+
+
+def _check_part(directory: str, part: Any) -> None:
     if part is None:
         return
-    path = os.path.join(directory, os.path.basename(str(part["file"])))
+    name = part.get("file") if isinstance(part, dict) else None
+    if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
+        raise tree.Damaged(f"it names {name!r}, which is no file of a checkpoint")
     try:
-        crc = checksum(path)
+        crc = checksum(os.path.join(directory, name))
     except OSError as error:
-        raise tree.Damaged(f"{path} cannot be read: {error.strerror}") from error
-    if crc != part["crc"]:
-        raise tree.Damaged(f"{path} is damaged: its checksum is wrong")
+        raise tree.Damaged(f"{name} cannot be read: {error.strerror}") from error
+    if crc != part.get("crc"):
+        raise tree.Damaged(f"{name} has a wrong checksum")
 
 
 def checksum(path: str, sync: bool = False) -> int:
@@ -249,17 +287,17 @@ def _remove(path: str) -> None:
 def make_writer(value: Any, allow_pickle: bool) -> Callable[[str], None]:
     """Copy a value now; returns what writes it. Tensors are written as torch does, plain data as JSON."""
     torch = sys.modules.get("torch")
-    if torch is not None and _has_tensor(value, torch):
+    if torch is not None and _has_tensor(value, torch) and _is_torchs(value, torch):
         copied = _copied(value, torch)
         return lambda path: torch.save(copied, path)
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, (bytes, bytearray)) and _is_opaque(value):
         data = bytes(value)
         return lambda path: _write_bytes(path, data)
     try:
         text = json.dumps(value)
         if json.loads(text) == value:
             return lambda path: _write_bytes(path, text.encode())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         pass
     return tree.pack(value, tree.Buffer(), allow_pickle).write
 
@@ -270,16 +308,45 @@ def load_written(path: str, allow_pickle: bool) -> Any:
         start = file.read(8)
     if start == tree.MAGIC:
         return tree.unpack(*tree.read(path), allow_pickle=allow_pickle)
-    if start[:2] == b"PK":
-        import torch
-
-        return torch.load(path, weights_only=True, map_location="cpu")
+    if start[:2] == _ZIP:
+        return _load_torch(path)
     with open(path, "rb") as file:
         data = file.read()
     try:
         return json.loads(data)
     except ValueError:
         return data
+    except RecursionError:
+        raise tree.Damaged("it is nested too deeply") from None
+
+
+_ZIP = b"PK"
+
+
+def _is_opaque(data: bytes | bytearray) -> bool:
+    """Whether bytes are taken for nothing else when they are loaded."""
+    if data[:8] == tree.MAGIC or data[:2] == _ZIP:
+        return False
+    try:
+        json.loads(data)
+    except ValueError:
+        return True
+    except RecursionError:
+        return False
+    return False
+
+
+def _load_torch(path: str) -> Any:
+    import pickle
+
+    import torch
+
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError:
+        raise tree.Unsafe("it is a file of torch with more than tensors in it, which may run anything") from None
+    except (RuntimeError, ValueError, KeyError, EOFError) as error:
+        raise tree.Damaged(f"torch cannot read it: {str(error).splitlines()[0]}") from None
 
 
 def _write_bytes(path: str, data: bytes) -> None:
@@ -295,14 +362,21 @@ def _has_tensor(value: Any, torch: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _is_torchs(value: Any, torch: Any) -> bool:
+    """Whether torch loads it without running anything: other things are written in our own form."""
+    if isinstance(value, dict):
+        return all(_is_torchs(item, torch) for pair in value.items() for item in pair)
+    if type(value) in (list, tuple):
+        return all(_is_torchs(item, torch) for item in value)
+    return value is None or type(value) in (bool, int, float, str) or isinstance(value, torch.Tensor)
+
+
 def _copied(value: Any, torch: Any) -> Any:
-    """A copy that later training does not change. Containers stay what they are, so that loading is safe."""
+    """A copy that later training does not change. Containers become plain ones, so that loading is safe."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        made = type(value)() if type(value) in (dict,) else {}
-        made.update((key, _copied(item, torch)) for key, item in value.items())
-        return made
+        return {key: _copied(item, torch) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item, torch) for item in value) if type(value) in (list, tuple) else value
+        return type(value)(_copied(item, torch) for item in value)
     return value

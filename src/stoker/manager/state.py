@@ -22,6 +22,12 @@ def is_trackable(thing: Any) -> bool:
     return _way(thing) is not None or hasattr(thing, "bit_generator") or isinstance(thing, dict)
 
 
+def is_random(thing: Any) -> bool:
+    """Whether it makes random numbers, and has nothing else for a state."""
+    way = _way(thing)
+    return hasattr(thing, "bit_generator") or way is not None and way in _WAYS[1:3]
+
+
 def state_of(thing: Any) -> Any:
     """The state of an object, as plain data that may share memory with it."""
     if isinstance(thing, dict):

@@ -11,6 +11,7 @@ The JSON has the CRC-32 of those bytes. Nothing is pickled, unless whoever saves
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
@@ -213,7 +214,7 @@ def read(path: str) -> tuple[dict[str, Any], bytearray]:
                 raise Damaged(f"{path} is cut off")
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from error
-    if zlib.crc32(data) != head["crc"]:
+    if zlib.crc32(data) != head.get("crc"):
         raise Damaged(f"{path} is damaged: its checksum is wrong")
     return head, data
 
@@ -237,12 +238,34 @@ def _read_head(file: Any, path: str) -> dict[str, Any]:
     text = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
     if len(text) != length or zlib.crc32(text) != crc:
         raise Damaged(f"{path} is damaged, at its beginning")
-    head: dict[str, Any] = json.loads(text)
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Damaged(f"{path} is no checkpoint of Stoker: its beginning cannot be read") from None
+    if not isinstance(head, dict) or not _is_count(head.get("size")) or not isinstance(head.get("leaves"), list):
+        raise Damaged(f"{path} is no checkpoint of Stoker: its beginning does not tell what is in it")
     return head
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
 def unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool = False) -> Any:
-    """The state that was packed. Nothing in it can run code, unless pickles are allowed."""
+    """The state that was packed. Nothing in it can run code, unless pickles are allowed.
+
+    Whoever wrote the file may have lied in it: what does not fit together is Damaged.
+    """
+    try:
+        return _unpack(head, data, allow_pickle)
+    except (Unsafe, Damaged):
+        raise
+    except Exception as error:  # whatever torch and numpy make of it
+        told = str(error).split("\n", 1)[0]
+        raise Damaged(f"it does not fit together ({type(error).__name__}: {told})") from None
+
+
+def _unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
     leaves = head["leaves"]
 
     def value(node: Any) -> Any:
@@ -272,21 +295,25 @@ _MADE: dict[str, Callable[[Any], Any]] = {
 
 def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
     kind, begin, size = leaf["is"], leaf["at"], leaf["bytes"]
+    if not _is_count(begin) or not _is_count(size) or begin + size > len(data):
+        raise Damaged("it names bytes that it does not have")
     if kind == "tensor":
         import torch
 
         dtype = getattr(torch, leaf["dtype"])
         if not isinstance(dtype, torch.dtype):
             raise Damaged(f"there is no type {leaf['dtype']!r} of tensors")
+        _check_shape(leaf, torch.empty(0, dtype=dtype).element_size())
         if not size:
             return torch.empty(leaf["shape"], dtype=dtype)
-        count = size // torch.empty(0, dtype=dtype).element_size()
+        count = math.prod(leaf["shape"])
         return torch.frombuffer(data, dtype=dtype, count=count, offset=begin).reshape(leaf["shape"]).clone()
     if kind in ("array", "scalar"):
         import numpy
 
         dtype = numpy.dtype(leaf["dtype"])
-        found = numpy.frombuffer(data, dtype=dtype, count=size // dtype.itemsize, offset=begin).copy()
+        _check_shape(leaf, dtype.itemsize)
+        found = numpy.frombuffer(data, dtype=dtype, count=math.prod(leaf["shape"]), offset=begin).copy()
         return found.reshape(leaf["shape"]) if kind == "array" else found[0]
     if kind == "pickle":
         if not allow_pickle:
@@ -295,3 +322,9 @@ def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
 
         return pickle.loads(bytes(data[begin : begin + size]))
     return bytes(data[begin : begin + size])
+
+
+def _check_shape(leaf: Mapping[str, Any], item: int) -> None:
+    """Before memory is taken for it: a shape may lie."""
+    if not all(map(_is_count, leaf["shape"])) or math.prod(leaf["shape"]) * item != leaf["bytes"]:
+        raise Damaged(f"its shape {leaf['shape']} is not that of {leaf['bytes']} bytes")

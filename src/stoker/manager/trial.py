@@ -44,7 +44,12 @@ class Trial:
     @property
     def progress(self) -> str:
         """The file of progress that this attempt writes."""
-        return os.path.join(self.directory, f"progress.{self.stage}.{self.attempt[0]}-{self.attempt[1]}.jsonl")
+        return progress_path(self.directory, self.stage, self.attempt)
+
+
+def progress_path(directory: str, stage: str, attempt: tuple[int, int]) -> str:
+    """The file of progress that an attempt writes."""
+    return os.path.join(directory, f"progress.{stage}.{attempt[0]}-{attempt[1]}.jsonl")
 
 
 def is_told(environment: Mapping[str, str]) -> bool:

@@ -1,0 +1,59 @@
+"""scikit-learn: estimators that learn piece by piece, with `partial_fit`.
+
+    manager.track(model=Fitted(model))
+    for epoch in manager.epochs(10):
+        model.partial_fit(x, y, classes=classes)
+"""
+
+from __future__ import annotations
+
+import numpy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MADE_ANEW = ("_loss_function_", "loss_function_")
+"""What `partial_fit` of linear models makes by itself, each time."""
+
+
+class Fitted:
+    """What an estimator has learned, as plain data: coefficients, counts, steps, generators.
+
+    Some keep objects, such as the optimizer of MLPClassifier. Those need `allow_pickle=True` of create_manager;
+    saving without it tells which attribute it is.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        if not hasattr(estimator, "partial_fit"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no partial_fit: it learns in one go, and there is nothing to go on from"
+            )
+        self._estimator = estimator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but its parameters, which the script sets."""
+        left_out = {*self._estimator.get_params(deep=False), *_MADE_ANEW}
+        return {name: _plain(value) for name, value in vars(self._estimator).items() if name not in left_out}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """As it was."""
+        vars(self._estimator).update((name, _restored(value)) for name, value in state.items())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, numpy.random.RandomState):
+        return {"random": value.get_state()}
+    if isinstance(value, numpy.ndarray) and value.dtype.hasobject:  # names of features
+        return {"objects": value.tolist()}
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"random"}:
+        generator = numpy.random.RandomState()
+        generator.set_state(value["random"])
+        return generator
+    if isinstance(value, dict) and set(value) == {"objects"}:
+        return numpy.array(value["objects"], dtype=object)
+    return value

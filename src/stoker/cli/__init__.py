@@ -20,6 +20,7 @@ COMMANDS = {
     "stop": "stop trials, or a whole study; `stoker run` goes on later",
     "retry": "ask again for trials that failed, or for any",
     "pull": "fetch the files of trials from a bucket or a directory",
+    "verify": "interrupt a trial, and check that it goes on exactly as it was",
     "rm": "remove the files of trials, or a whole study",
     "completion": "print the completion script of your shell",
 }

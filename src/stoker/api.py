@@ -32,6 +32,8 @@ from stoker.study.ranges import DONE, State
 from stoker.study.state import Counts, TrialNow
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from stoker.cli.log_files import Logs
     from stoker.engines.local import LocalAgent
 
@@ -139,6 +141,33 @@ class Study:
         if self._bodies is None:
             self._bodies = {result.trial: result.body for result in self._opened.state.results()}
         return self._bodies
+
+    def table(self, *columns: str, where: str = "", sort: str = "") -> DataFrame:
+        """A pandas data frame with a row for each trial, and all columns if none are named.
+
+        >>> study.table("lr", "acc.max", where="status=finished")
+        """
+        from stoker.report import frames, table
+        from stoker.report.rows import rows
+
+        made = table.make(rows(self._opened), self._opened.objective, columns or ("all",), sort, where)
+        return frames.frame(made)
+
+    def group(self, *names: str, where: str = "") -> DataFrame:
+        """Finished trials taken together by these parameters: count, and mean and std of each metric.
+
+        >>> study.group("lr")  # over seeds
+        """
+        from stoker.report import frames, grouping
+        from stoker.report.rows import rows
+
+        return frames.frame(grouping.group(rows(self._opened), self._opened.objective, names, where))
+
+    def progress(self) -> DataFrame:
+        """All series that managers recorded, as one long pandas data frame: a row for each value."""
+        from stoker.report import frames
+
+        return frames.progress(self._opened)
 
     def refresh(self) -> Study:
         """Look at the store again. Trials that were handed out stay as they were."""

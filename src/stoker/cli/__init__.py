@@ -16,6 +16,7 @@ COMMANDS = {
     "agent": "let this machine join a study until nothing is left",
     "status": "show how far a study is: what runs, what failed, what is best",
     "log": "record progress from a command of a study",
+    "table": "one table of all trials: parameters, status, metrics",
     "logs": "show what a trial says, and follow it",
     "stop": "stop trials, or a whole study; `stoker run` goes on later",
     "retry": "ask again for trials that failed, or for any",

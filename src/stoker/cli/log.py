@@ -1,7 +1,7 @@
 """Record progress from a command of a study: for scripts that are not written in Python.
 
-Each KEY=VALUE adds a number to that series of the trial, as `manager.add_progress` does. The trial is known from
-the environment that its agent gives to every stage.
+Each KEY=VALUE adds a number to that series of the trial, as `manager.add_progress` does. The trial is known
+from the environment that its agent gives to every stage.
 """
 
 from __future__ import annotations

@@ -28,6 +28,14 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(place=None)
 
 
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Add both ways to say where the study is, for commands that are about no trials."""
+    parser.add_argument(
+        "place", metavar="STORE", nargs="?", help="the study's output directory, or its URL (default: output)"
+    )
+    parser.add_argument("-o", "--output", metavar="STORE", help="the same")
+
+
 def add_trials(parser: argparse.ArgumentParser, told: str, kinds: str = KINDS) -> None:
     """Add the trials that a command is about; none are many commands' way to mean all.
 

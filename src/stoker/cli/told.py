@@ -109,6 +109,6 @@ def slots_of(agent: Agent) -> int:
 
 
 def last_metrics(log: str, patterns: object) -> str:
-    """`step 1200  loss 0.2`: what a running trial said last, in its log by the study's patterns, or by its manager."""
+    """`step 1200  loss 0.2`: what a running trial said last, in its log or to its manager."""
     found = read_latest(log, patterns)
     return printable("  ".join(f"{name} {value:.5g}" for name, value in found.items()))

@@ -1,0 +1,1 @@
+"""What a study came to: tables, errors, figures and a report."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from stoker.manager.manager import Manager
 
@@ -32,7 +33,7 @@ def add_numbers(manager: Manager, values: Mapping[str, Any], step: float | None 
 
 
 def save_now(manager: Manager) -> None:
-    """Save whatever `save_every` says, and wait for it: the framework wrote a checkpoint that belongs to this one."""
+    """Save whatever `save_every` says: the framework has written a checkpoint that belongs to this one."""
     manager._look_for_best(None)
     manager._save(None, None)
     manager._saver.wait()

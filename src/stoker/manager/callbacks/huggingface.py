@@ -1,14 +1,17 @@
-"""Hugging Face's Trainer: progress from its logs, and its own checkpoints, each paired with one of the manager.
+"""Hugging Face's Trainer: progress from its logs, and its own checkpoints, paired with the manager's.
 
     callback = StokerCallback(manager)
     arguments = TrainingArguments(output_dir=manager.directory, save_strategy="epoch", ...)
     trainer = Trainer(model, arguments, callbacks=[callback], ...)
     trainer.train(resume_from_checkpoint=callback.checkpoint)
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -35,22 +38,23 @@ class StokerCallback(TrainerCallback):
         """For `train(resume_from_checkpoint=...)`: None on a fresh start."""
         if not self._saved:
             return None
-        path = os.path.join(self._manager.directory, self._saved["checkpoint"])
-        if not os.path.isdir(path):
-            raise FileNotFoundError(f"{path} is gone; the checkpoints of the Trainer must stay until newer ones are there")
-        return path
+        path = Path(self._manager.directory, self._saved["checkpoint"])
+        if not path.is_dir():
+            raise FileNotFoundError(
+                f"{path} is gone; the Trainer's last two checkpoints must stay where they are"
+            )
+        return str(path)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Mistakes that would show only after a preemption."""
-        inside = os.path.relpath(os.path.abspath(args.output_dir), os.path.abspath(self._manager.directory))
-        if inside.startswith(os.pardir):
+        if Path(self._manager.directory).resolve() not in (Path(args.output_dir) / "x").resolve().parents:
             raise ValueError(
                 f"output_dir is {args.output_dir}, which does not follow the trial to another machine: "
                 "make it manager.directory, or a directory in it"
             )
         if args.save_total_limit == 1:
             raise ValueError(
-                "save_total_limit is 1: if the machine is lost while a checkpoint replaces the only one, none is left; "
+                "save_total_limit is 1: a machine that is lost while checkpoints are exchanged leaves none; "
                 "make it 2 or more"
             )
 
@@ -58,7 +62,9 @@ class StokerCallback(TrainerCallback):
         """What is logged is progress, but for times, which differ from run to run."""
         if "train_runtime" in logs:
             return  # the summary, which counts only what ran since the last start
-        found = {name: value for name, value in logs.items() if not name.endswith(("_runtime", "_per_second"))}
+        found = {
+            name: value for name, value in logs.items() if not name.endswith(("_runtime", "_per_second"))
+        }
         add_numbers(self._manager, found, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
@@ -69,6 +75,6 @@ class StokerCallback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """The Trainer's checkpoint is on the disk: from now on it is the one to go on from."""
-        path = os.path.join(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        path = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         self._saved["checkpoint"] = os.path.relpath(path, self._manager.directory)
         save_now(self._manager)

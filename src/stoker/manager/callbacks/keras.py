@@ -1,7 +1,9 @@
-"""Keras 3, on any backend: variables of the model and of its optimizer, and an exact resume.
+"""Keras 3: variables of the model and of its optimizer, and an exact resume.
 
     callback = StokerCallback(manager)
     model.fit(x, y, epochs=10, initial_epoch=callback.initial_epoch, callbacks=[callback])
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def _variables(owner: Any) -> Lazy:
                 f"the checkpoint has {len(state)} variables of the {type(owner).__name__}, and this one has "
                 f"{len(owner.variables)}: was the script changed?"
             )
-        for variable, value in zip(owner.variables, state):
-            variable.assign(value)
+        for place, variable in enumerate(owner.variables):
+            variable.assign(state[place])
 
     return Lazy(tell, take)

@@ -1,6 +1,8 @@
 """LightGBM: `train` as LightGBM has it, which goes on where the trial was.
 
     booster = train(manager, params, data, 200, valid_sets=[valid], valid_names=["valid"])
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations

@@ -3,14 +3,18 @@
     callback = StokerCallback(manager)
     trainer = Trainer(max_epochs=10, callbacks=[callback])
     trainer.fit(model, data, ckpt_path=callback.ckpt_path)
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations
 
-import os
+import io
 import sys
+import tempfile
+from pathlib import Path
 
-import fsspec  # Lightning needs it as well
+import torch
 
 from stoker.manager.callbacks import Lazy, add_numbers
 
@@ -25,37 +29,42 @@ if TYPE_CHECKING:
 
     from stoker.manager.manager import Manager
 
-_MEMORY = "memory://stoker/last.ckpt"
+_SHARDED = ("DeepSpeed", "FSDP", "ModelParallel")
 
 
 class StokerCallback(Checkpoint):
-    """Takes the place of ModelCheckpoint: Lightning's own checkpoint is saved by the manager, after each epoch.
+    """Takes the place of ModelCheckpoint: the manager saves Lightning's own checkpoint after each epoch.
 
-    In memory first, so that training goes on while it is written. What Lightning cannot go on from exactly, the
-    middle of an epoch, is not saved.
+    It is made in memory, so that training goes on while it is written. Nothing is saved in the middle of an
+    epoch: Lightning could not go on from there exactly.
     """
 
     def __init__(self, manager: Manager) -> None:
         super().__init__()
         self._manager = manager
         self._trainer: Any = None
+        self._place: Any = None  # a directory that has the checkpoint to go on from, until it is loaded
         self.ckpt_path: str | None = None
         """For `fit(ckpt_path=...)`: None on a fresh start."""
         manager.track(lightning=Lazy(self._tell, self._take))
 
     def _tell(self) -> dict[str, Any]:
-        self._trainer.save_checkpoint(_MEMORY)
-        files, path = fsspec.core.url_to_fs(_MEMORY)
-        return {"checkpoint": files.cat_file(path) if files.exists(path) else b""}  # only rank 0 has it
+        """As `trainer.save_checkpoint`, which would wait for processes that do not save."""
+        file = io.BytesIO()
+        torch.save(self._trainer._checkpoint_connector.dump_checkpoint(False), file)
+        return {"checkpoint": file.getvalue()}
 
     def _take(self, state: dict[str, Any]) -> None:
-        os.makedirs(self._manager.directory, exist_ok=True)
-        self.ckpt_path = os.path.join(self._manager.directory, "resume.ckpt")
-        with open(self.ckpt_path, "wb") as file:
-            file.write(state["checkpoint"])
+        self._place = tempfile.TemporaryDirectory(prefix="stoker-")
+        path = Path(self._place.name, "resume.ckpt")
+        path.write_bytes(state["checkpoint"])
+        self.ckpt_path = str(path)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Random numbers go on where they were, too: before data is first asked for a batch."""
+        strategy = type(trainer.strategy).__name__
+        if strategy.startswith(_SHARDED):
+            raise ValueError(f"{strategy} has parts of a model in each process: use ModelCheckpoint for it")
         self._trainer = trainer
         if hasattr(trainer.fit_loop, "is_resuming"):
             self._manager.start_epoch()
@@ -63,6 +72,8 @@ class StokerCallback(Checkpoint):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Before 2.6, Lightning asked a second time, after this."""
         self._manager.start_epoch()
+        if self._place is not None:
+            self._place.cleanup()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """All that was logged in this epoch is known here: validation comes before."""
@@ -72,5 +83,5 @@ class StokerCallback(Checkpoint):
         self._manager.save_progress(best_params=pl_module.state_dict() if has_goal else None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Lightning hears SIGTERM as well and exits with 0 between two batches: that would look like success."""
+        """Lightning hears SIGTERM, too, and exits with 0 after the batch: that would look like success."""
         self._manager._leave_if_asked()

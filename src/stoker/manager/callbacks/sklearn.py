@@ -3,6 +3,8 @@
     manager.track(model=Fitted(model))
     for epoch in manager.epochs(10):
         model.partial_fit(x, y, classes=classes)
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ _MADE_ANEW = ("_loss_function_", "loss_function_")
 class Fitted:
     """What an estimator has learned, as plain data: coefficients, counts, steps, generators.
 
-    Some keep objects, such as the optimizer of MLPClassifier. Those need `allow_pickle=True` of create_manager;
+    Some keep objects, as MLPClassifier keeps its optimizer. Those need `allow_pickle=True` of create_manager;
     saving without it tells which attribute it is.
     """
 
     def __init__(self, estimator: Any) -> None:
         if not hasattr(estimator, "partial_fit"):
             raise TypeError(
-                f"{type(estimator).__name__} has no partial_fit: it learns in one go, and there is nothing to go on from"
+                f"{type(estimator).__name__} has no partial_fit: it learns in one go, and cannot go on"
             )
         self._estimator = estimator
 

@@ -1,6 +1,8 @@
 """XGBoost: `train` as XGBoost has it, which goes on where the trial was.
 
     booster = train(manager, params, matrix, 200, evals=[(valid, "valid")])
+
+The whole script is in docs/recipes.md.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class StokerCallback(xgboost.callback.TrainingCallback):
         for data, metrics in evals_log.items():
             for metric, values in metrics.items():
                 value = values[-1]
-                self._manager.add_progress(f"{data}-{metric}", value[0] if isinstance(value, tuple) else value)
+                self._manager.add_progress(
+                    f"{data}-{metric}", value[0] if isinstance(value, tuple) else value
+                )
         self._manager.save_progress()
         return False
 

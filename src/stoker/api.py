@@ -34,8 +34,8 @@ from stoker.study.state import Counts, TrialNow
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from stoker.cli.log_files import Logs
     from stoker.engines.local import LocalAgent
+    from stoker.study.logs import Logs
 
 __all__ = ["Log", "StokerError", "Study", "Trial", "open", "run"]
 
@@ -121,7 +121,7 @@ class Study:
         return [self._trial(now) for now in found if now is not None]
 
     def _trial(self, now: TrialNow) -> Trial:
-        from stoker.cli.log_files import Logs
+        from stoker.study.logs import Logs
 
         described, result = self._opened.trial(now.trial), self._results().get(now.trial, {})
         return Trial(
@@ -227,7 +227,7 @@ def open(where: str | PathLike[str] = "output") -> Study:
     >>> stoker.open("gs://bucket/study").counts.finished
     """
     word = fspath(where)
-    from stoker.cli.log_files import read_again
+    from stoker.study.logs import read_again
 
     return Study(open_study(word, is_gone, read_again), word)
 

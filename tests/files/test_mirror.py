@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.files import PART, Select, fetch, key_name, keys, read_file, restore, trial_prefix
 from stoker.agent.mirror import Mirror
 from stoker.store.directory import DirectoryStore
 from stoker.store.interface import StoreError, check_key
 from stoker.store.memory import MemoryStore
+from stoker.study.files import PART, Select, fetch, key_name, keys, read_file, restore, trial_prefix
 from tests.files.trees import TRIAL, Watched, attempt, objects, put, tree
 
 ODD_NAMES = [

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.files import (
+from stoker.agent.mirror import Mirror, prune
+from stoker.store.interface import Entry
+from stoker.store.memory import MemoryStore
+from stoker.study.files import (
     DamagedError,
     File,
     Manifest,
@@ -31,9 +34,6 @@ from stoker.agent.files import (
     restore,
     trial_prefix,
 )
-from stoker.agent.mirror import Mirror, prune
-from stoker.store.interface import Entry
-from stoker.store.memory import MemoryStore
 from tests.files.trees import TRIAL, Watched, attempt, objects, put, tree
 
 V = Version(1, 1, 1)

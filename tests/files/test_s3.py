@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from stoker.agent.files import keys, pull, restore, trial_prefix
 from stoker.agent.mirror import Mirror, prune
 from stoker.store.interface import StoreError
 from stoker.store.remote import RemoteStore
+from stoker.study.files import keys, pull, restore, trial_prefix
 from tests.files.trees import TRIAL, attempt, put, tree
 from tests.store.needs import need
 from tests.store.server import BUCKET, Fault, Weather, proxy, s3_server

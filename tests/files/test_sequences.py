@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from stoker.agent.files import keys, newest, restore, trial_prefix
 from stoker.agent.mirror import Mirror, prune
 from stoker.store.directory import DirectoryStore
 from stoker.store.interface import StoreError
 from stoker.store.memory import MemoryStore
+from stoker.study.files import keys, newest, restore, trial_prefix
 from tests.files.trees import TRIAL, Watched, attempt, tree
 
 SEEDS = int(os.environ.get("STOKER_TEST_SEEDS", "60"))

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stoker.agent.files import Manifest
 from stoker.agent.world import Attempt
 from stoker.store.interface import Entry, Store
 from stoker.store.records import TrialId
+from stoker.study.files import Manifest
 
 TRIAL = TrialId(1, 5)
 

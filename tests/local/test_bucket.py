@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import files
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store import open_store
 from stoker.store.interface import Store
 from stoker.store.records import TrialId, parse_key
+from stoker.study import files
 from stoker.study.state import StudyState
 from stoker.study.work import StudyWork, add_plan, plan_body
 from tests.local.test_agents import start, wait_until

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import files
 from stoker.store.records import TrialId
+from stoker.study import files
 from stoker.study.place import RECORDS
 from tests.local import test_bucket
 from tests.local.mounts import fill, mounted

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.log_files import read_again
 from stoker.cli.store_options import open_at
 from stoker.store.records import TrialId
+from stoker.study.logs import read_again
 from stoker.study.opened import Opened
 from tests.stories.command import stoker
 from tests.stories.studies import TEXT, Here, make, refusal, write

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from stoker.agent import files
 from stoker.agent.access import Threads
-from stoker.agent.files import Select
 from stoker.agent.loop import Event, Loop
 from stoker.agent.mirror import Mirror
 from stoker.agent.world import Attempt
 from stoker.store.interface import Store, StoreError
+from stoker.study import files
+from stoker.study.files import Select
 
 
 class Carrier:

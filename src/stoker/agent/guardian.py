@@ -300,6 +300,15 @@ def descendants(roots: Iterable[int], shown: dict[int, Process]) -> set[int]:
     return {pid for pid in found if shown[pid].state != "Z"}
 
 
+def has_children(pid: int) -> bool:
+    """Whether a process has children, dead ones included."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+        return any(_content(f"/proc/{pid}/task/{task}/children") for task in tasks)
+    except OSError:  # it ended, or a kernel without CONFIG_PROC_CHILDREN
+        return True
+
+
 class Orphans:
     """Descendants that lost their parent, and so became children of this process, which is a subreaper.
 

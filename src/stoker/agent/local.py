@@ -23,7 +23,6 @@ from stoker.agent.directory import write_param, write_stat
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
-from stoker.agent.metrics import metrics_of, read_metrics, read_series
 from stoker.agent.preload import Parents, Serving
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
@@ -33,6 +32,7 @@ from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.store.records import Status, TrialId
+from stoker.study.metrics import metrics_of, read_metrics, read_series
 from stoker.study.place import RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
 
@@ -157,7 +157,7 @@ class LocalWorld:
         if oldest_round > 1:
             self._since[attempt] = oldest_round
         if self._carrier is not None:
-            from stoker.agent.files import Select
+            from stoker.study.files import Select
 
             asked = self.study.newest(attempt.trial).study.settings.get("files")
             settings = asked if isinstance(asked, dict) else {}

@@ -40,11 +40,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from stoker.agent import files
-from stoker.agent.files import AT_ONCE, EVERYTHING, PART, File, Manifest, Part, Select, Version, digest
 from stoker.agent.world import Attempt
 from stoker.store.interface import Store, StoreError
 from stoker.store.records import TrialId
+from stoker.study import files
+from stoker.study.files import AT_ONCE, EVERYTHING, PART, File, Manifest, Part, Select, Version, digest
 
 SMALL = 1024 * 1024
 """Files up to this size may be packed together."""

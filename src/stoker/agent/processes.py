@@ -30,6 +30,7 @@ _TICK, _SLOWEST_TICK = 0.005, 0.2  # seconds between two looks at what is to end
 _TIDY = 1.0  # seconds between two looks for dead orphans
 _SLOWEST_LOOK = 0.02  # seconds between two looks at stages without a pidfd
 _NEW_DIRECTORY = 'cd -- "$1" || exit 126; shift; exec "$@"'
+LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 HELPER_CHANNEL = 3
 """The descriptor by which a helper and its agent speak."""
 
@@ -124,6 +125,8 @@ class Stage:
     _killing: bool = False
     _left: float | None = None  # seconds to `_due`, while suspended
     _exit: tuple[int, Any] | None = None  # if it has been waited for
+    _said: int | None = None  # its exit code, if it is over though its process goes on
+    _cpu: float = 0.0  # seconds that its process had used before
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ class Processes(AbstractContextManager["Processes"]):
         self._orphans = guardian.Orphans()
         # Not always a session: where Linux schedules by session, a new one must wait for its turn.
         self._ways: Any = {"setsid": True} if guardian.has_terminal() else {"setpgroup": 0}
+        self.has_sessions = "setsid" in self._ways
         ignored = [one for one in signal.valid_signals() if signal.getsignal(one) == signal.SIG_IGN]
         self._ways.update(setsigmask=(), setsigdef=ignored)  # handlers are reset by themselves
         self._last_environment: tuple[Mapping[str, str], Mapping[bytes, bytes]] = ({}, self._environment)
@@ -188,18 +192,39 @@ class Processes(AbstractContextManager["Processes"]):
         started, born = time.monotonic(), guardian.ticks_since_boot()
         return self._add(Stage(spec, self._spawn(spec, mark), mark, started, _born=born))
 
-    def adopt(self, spec: Spec, pid: int, tell: Callable[[str], None]) -> Stage:
-        """Make a stage of a helper's child. Raises StageError if it cannot be one.
+    def adopt(self, spec: Spec, pid: int, tell: Callable[[str], None], mark: str = "") -> Stage:
+        """Make a stage of a helper, or of a helper's child. Raises StageError if it cannot be one.
 
-        The child leads a group and has become the agent's own, its helper's other child being gone, but does
-        nothing yet: `tell` passes its mark on to it, which lets it begin.
+        It leads a group and is a child of the agent's: Linux hands it over when its parent ends. It waits for
+        `tell`, which lets it begin and passes its mark on to it; one that was a stage before keeps its own.
         """
         found = guardian.read(pid)
         if not self.guarded or found is None or (found.parent, found.group) != (os.getpid(), pid):
             raise StageError("it is no child of this agent")
-        mark, born = self._make_mark(), guardian.ticks_since_boot()
-        tell(mark)  # nothing is looked for before it is known
-        return self._add(Stage(spec, pid, mark, time.monotonic(), _born=born))
+        mark, born = mark or self._make_mark(), guardian.ticks_since_boot()
+        tell(mark)
+        self._helpers.discard(pid)
+        return self._add(Stage(spec, pid, mark, time.monotonic(), _born=born, _cpu=found.cpu))
+
+    def release(self, stage: Stage, code: int) -> bool:
+        """A stage is over, but its process is to go on with another; False if it must end.
+
+        Whatever else the stage started is ended, and `poll` tells of its end. From then on the process is a
+        helper, until it is adopted again.
+        """
+        if self.stage(stage.pid) is not stage or stage.why is not Why.EXITED or stage._over < inf:
+            return False
+        now = time.monotonic()
+        stage._said, stage._over, stage._due, stage._mercy = code, now, now, now + _LINGER
+        return True
+
+    def stage(self, pid: int) -> Stage | None:
+        """The stage whose first process this is."""
+        return self._stages.get(pid)
+
+    def is_helper(self, pid: int) -> bool:
+        """Whether a process is a helper, and not dead as far as is known."""
+        return pid in self._helpers
 
     def start_helper(self, spec: Spec, channel: int) -> int:
         """Start a process that is no stage and gets a descriptor; a child of it can become one, by `adopt`.
@@ -349,12 +374,12 @@ class Processes(AbstractContextManager["Processes"]):
             if argv and program and not _changes_bash(environment, argv[0]):
                 # Whatever goes wrong goes wrong in bash too, which says so in the log.
                 with suppress(OSError):
-                    return _posix_spawn(program, argv, environment, spec.log, self._ways)
+                    return _posix_spawn(program, argv, environment, spec.log, self._ways, channel)
             words = ["bash", "-c", "--", spec.command]
             if spec.directory is not None and not here:
                 words = ["bash", "-c", _NEW_DIRECTORY, "bash", str(Path(spec.directory).absolute()), *words]
             bash = self._program("bash", environment) or b"/bin/bash"
-            return _posix_spawn(bash, words, environment, spec.log, self._ways)
+            return _posix_spawn(bash, words, environment, spec.log, self._ways, channel)
         except (OSError, ValueError) as error:
             raise StageError(f"cannot start {spec.command!r}: {error}") from error
 
@@ -382,6 +407,18 @@ class Processes(AbstractContextManager["Processes"]):
             self._epoll.register(stage._pidfd, select.POLLIN)
             self._by_pidfd[stage._pidfd] = stage
 
+    def _unwatch(self, stage: Stage) -> None:
+        self._unwatched.discard(stage)
+        if stage._pidfd is not None:
+            del self._by_pidfd[stage._pidfd]
+            self._epoll.unregister(stage._pidfd)  # before closing: a child may still hold a copy
+            os.close(stage._pidfd)
+            stage._pidfd = None
+
+    def _is_watched(self, stage: Stage) -> bool:
+        """Whether its first process lives, as far as is known."""
+        return stage._pidfd is not None or stage in self._unwatched
+
     # Waiting
 
     def _wait(self, seconds: float) -> None:
@@ -396,6 +433,9 @@ class Processes(AbstractContextManager["Processes"]):
                 self._woken = True
                 with suppress(BlockingIOError):
                     os.read(self._hear, 4096)
+            elif descriptor in self._acts:
+                self._woken = True
+                self._acts[descriptor]()
             else:
                 self._lose_guard(descriptor)
         for stage in list(self._unwatched):
@@ -407,11 +447,7 @@ class Processes(AbstractContextManager["Processes"]):
     def _note_end(self, stage: Stage) -> None:
         """The stage's first process ended. It stays unreaped: so its number is nobody else's for now."""
         now = time.monotonic()
-        self._unwatched.discard(stage)
-        if stage._pidfd is not None:
-            del self._by_pidfd[stage._pidfd]
-            self._epoll.unregister(stage._pidfd)  # before closing: a child may still hold a copy
-            os.close(stage._pidfd)
+        self._unwatch(stage)
         polite = stage.why is not Why.EXITED and not stage._killing
         for pid in self._leftovers(stage) if polite else ():
             with suppress(ProcessLookupError):
@@ -430,7 +466,7 @@ class Processes(AbstractContextManager["Processes"]):
         """Do what is due, and return what has ended."""
         if now >= self._tidy:
             self._tidy = now + _TIDY
-            self._orphans.living(self._stages.keys())
+            self._orphans.living(self._stages.keys() | self._helpers)
         ended = []
         for stage in [stage for stage in self._stages.values() if stage._due <= now]:
             if stage._over < inf:
@@ -443,16 +479,22 @@ class Processes(AbstractContextManager["Processes"]):
         return ended
 
     def _is_settled(self, stage: Stage, now: float) -> bool:
-        """Whether nothing is left of a stage whose first process ended; otherwise goes on ending it."""
-        if not self._leftovers(stage) or now > stage._mercy + _STUBBORN:
+        """Whether nothing is left of a stage that is over; otherwise goes on ending it."""
+        left = self._leftovers(stage) if stage._said is None else self._started_by(stage)
+        if not left or now > stage._mercy + _STUBBORN:
             return True
         if stage._killing or now >= stage._mercy:
-            stage._killing = True
-            self._signal_all(stage, signal.SIGKILL)
+            if stage._said is None:
+                stage._killing = True
+                self._signal_all(stage, signal.SIGKILL)
+            for pid in left:
+                guardian.kill(pid, signal.SIGKILL)
         stage._due = _next_look(stage, now)
         return False
 
     def _end(self, stage: Stage) -> Ended:
+        if stage._said is not None:
+            return self._end_released(stage, stage._said)
         status, usage = stage._exit or os.wait4(stage.pid, 0)[1:]
         del self._stages[stage.pid]
         if not LINUX:
@@ -468,10 +510,26 @@ class Processes(AbstractContextManager["Processes"]):
             usage.ru_maxrss * (1024 if LINUX else 1),
         )
 
+    def _end_released(self, stage: Stage, code: int) -> Ended:
+        """Its process goes on as a helper; if it has died since, it is reaped like one."""
+        del self._stages[stage.pid]
+        if self._is_watched(stage):
+            self._unwatch(stage)
+            self._helpers.add(stage.pid)
+        found, wall = guardian.read(stage.pid), stage._over - stage.started
+        cpu, memory = (max(found.cpu - stage._cpu, 0.0), found.memory) if found else (0.0, 0)
+        return Ended(stage, code, None, stage.why, wall, cpu, memory)
+
     # Finding
 
     def _leftovers(self, stage: Stage) -> list[int]:
-        return [pid for pid in self._orphans.living(self._stages.keys()) if self._is_of(pid, stage)]
+        known = self._stages.keys() | self._helpers
+        return [pid for pid in self._orphans.living(known) if self._is_of(pid, stage)]
+
+    def _started_by(self, stage: Stage) -> list[int]:
+        """All processes of a stage but the first."""
+        shown = guardian.table() if guardian.has_children(stage.pid) else {}
+        return [*self._leftovers(stage), *guardian.descendants([stage.pid], shown)]
 
     def _is_of(self, pid: int, stage: Stage) -> bool:
         """Whether an orphan belongs to a stage. One that hides belongs to the last that saw its birth."""
@@ -483,7 +541,7 @@ class Processes(AbstractContextManager["Processes"]):
         mark = guardian.mark_in(pid)
         if any(mark == other.mark for other in self._stages.values()):
             return mark == stage.mark
-        return not any(
+        return mark != self.helper_mark and not any(
             other._born <= process.start and other._over == inf and not other._killing
             for other in self._stages.values()
             if other is not stage
@@ -551,9 +609,13 @@ def _program(name: str, environment: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def _posix_spawn(
-    program: bytes, argv: list[str], environment: Mapping[bytes, bytes], log: Path | str, ways: dict[str, Any]
+    program: bytes,
+    argv: list[str],
+    environment: Mapping[bytes, bytes],
+    log: Path | str,
+    ways: dict[str, Any],
+    channel: int | None,
 ) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
         return os.posix_spawn(
             program,
@@ -561,11 +623,12 @@ def _posix_spawn(
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o666),
+                (os.POSIX_SPAWN_OPEN, 1, log, LOG_FLAGS, 0o666),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
+                *([] if channel is None else [(os.POSIX_SPAWN_DUP2, channel, HELPER_CHANNEL)]),
             ],
             **ways,
         )
     except OSError:
-        os.close(os.open(log, flags, 0o666))  # if the log is to blame, this error says so
+        os.close(os.open(log, LOG_FLAGS, 0o666))  # if the log is to blame, this error says so
         raise

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from stoker.agent.host import is_gone
-from stoker.cli.log_files import read_again
 from stoker.cli.study_options import Chosen, asked_oddly, check_slots
 from stoker.core.errors import UsageError
 from stoker.spec.changes import since_last_run
 from stoker.store.records import TrialId
 from stoker.study import orders
 from stoker.study.fleet import Life
+from stoker.study.logs import read_again
 from stoker.study.opened import Opened
 from stoker.study.place import RECORDS, Place, open_place
 from stoker.study.ranges import DONE, State

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from shutil import get_terminal_size
 
-from stoker.cli.log_files import Log, Logs, attempt_of
 from stoker.cli.store_options import add_store, add_trials, open_at, say, store_of
 from stoker.cli.told import how_it_ended, many
 from stoker.core.errors import UsageError
 from stoker.spec.problems import listing, printable, suggest
 from stoker.store.interface import StoreError
 from stoker.store.records import TrialId
+from stoker.study.logs import Log, Logs, attempt_of
 from stoker.study.opened import Opened
 from stoker.study.ranges import DONE, State
 

@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent import files
-from stoker.agent.files import Select
-from stoker.cli.log_files import Logs
 from stoker.cli.store_options import KINDS, open_at, say
 from stoker.cli.told import many, size
 from stoker.core.errors import StokerError, UsageError
 from stoker.spec.problems import printable
 from stoker.store.directory import whole_file
 from stoker.store.records import TrialId
+from stoker.study import files
+from stoker.study.files import Select
+from stoker.study.logs import Logs
 from stoker.study.opened import Opened
 from stoker.study.ranges import State
 

@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from stoker.agent import files
-from stoker.cli.log_files import Logs
 from stoker.cli.store_options import add_store, add_trials, can_ask, confirm, open_at, say, store_of
 from stoker.cli.told import called, many, number, size
 from stoker.core.errors import UsageError
 from stoker.core.values import digest
 from stoker.spec.outputs import owner_in
 from stoker.store.records import TrialId
+from stoker.study import files
 from stoker.study.fleet import Life
+from stoker.study.logs import Logs
 from stoker.study.opened import Opened
 from stoker.study.place import RECORDS
 from stoker.study.ranges import State

@@ -25,13 +25,13 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.log_files import Logs
 from stoker.cli.store_options import add_store, open_at, store_of
 from stoker.cli.told import slots_of, summary
 from stoker.core.errors import UsageError
 from stoker.core.values import Value, text
 from stoker.store.interface import StoreError
 from stoker.store.records import TrialId
+from stoker.study.logs import Logs
 from stoker.study.opened import Opened
 from stoker.study.ranges import DONE, State
 from stoker.study.state import TrialNow

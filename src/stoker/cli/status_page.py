@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from stoker.agent import files
 from stoker.cli.board import around, clock, duration, metrics_text, time_left
 from stoker.cli.live import fit
-from stoker.cli.log_files import Log, Logs, attempt_of
 from stoker.cli.told import (
     age,
     ago,
@@ -36,7 +34,9 @@ from stoker.core.times import seconds
 from stoker.core.values import text
 from stoker.spec.problems import printable
 from stoker.store.records import End, TrialId
+from stoker.study import files
 from stoker.study.fleet import Agent, Life
+from stoker.study.logs import Log, Logs, attempt_of
 from stoker.study.opened import Opened
 from stoker.study.ranges import State
 from stoker.study.state import Attempt, Counts, TrialNow

@@ -9,10 +9,10 @@ from typing import Any
 
 from stoker.agent.host import is_gone
 from stoker.cli.frame import environment
-from stoker.cli.log_files import read_again
 from stoker.cli.study_options import DEFAULT_OUTPUT
 from stoker.core.errors import UsageError
 from stoker.spec.problems import printable
+from stoker.study.logs import read_again
 from stoker.study.opened import Opened, open_study
 from stoker.study.place import RECORDS
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.agent.metrics import read_latest
 from stoker.cli.board import duration, words_for
 from stoker.core.times import seconds
 from stoker.spec.problems import printable
 from stoker.store.records import TrialId
 from stoker.study.fleet import Agent
+from stoker.study.metrics import read_latest
 from stoker.study.opened import Opened
 from stoker.study.ranges import State
 from stoker.study.state import Counts, TrialNow

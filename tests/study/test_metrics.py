@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.metrics import read_metrics
+from stoker.study.metrics import read_metrics
 
 
 @pytest.mark.parametrize("pattern", [r"loss=(\S+)", r"loss=([-0-9.nai]+)"])

@@ -32,8 +32,8 @@ from hashlib import blake2b
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
+from typing import Protocol
 
-from stoker.agent.world import Attempt
 from stoker.core.errors import StokerError
 from stoker.store import records
 from stoker.store.directory import whole_file
@@ -322,7 +322,20 @@ def read_file(store: Store, file: File, start: int = 0) -> Iterator[bytes]:
         start = 0
 
 
-def restore(store: Store, attempt: Attempt, directory: Path, oldest_round: int = 1) -> Manifest | None:
+class Claimed(Protocol):
+    """An attempt at a trial, with the key of its claim."""
+
+    @property
+    def trial(self) -> TrialId: ...  # noqa: D102
+    @property
+    def round(self) -> int: ...  # noqa: D102
+    @property
+    def number(self) -> int: ...  # noqa: D102
+    @property
+    def claim(self) -> str: ...  # noqa: D102
+
+
+def restore(store: Store, attempt: Claimed, directory: Path, oldest_round: int = 1) -> Manifest | None:
     """Make the directory what the newest good manifest of earlier attempts says, as on a fresh machine.
 
     What is not in it is removed; with no good manifest, everything. Give the result to Mirror as its base:

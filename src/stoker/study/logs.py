@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent import files
-from stoker.agent.metrics import ENOUGH, read_metrics
 from stoker.core.times import seconds
 from stoker.store.records import TrialId
+from stoker.study import files
+from stoker.study.metrics import ENOUGH, read_metrics
 from stoker.study.opened import Opened
 from stoker.study.state import Attempt
 

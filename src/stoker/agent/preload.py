@@ -117,6 +117,7 @@ class Parents:
         if not LINUX:
             self._say(slot, "only Linux can do that")
             return None
+        parent = None
         try:
             parent = self._parent(kind, spec)
             while not parent.is_ready and wanted():
@@ -134,7 +135,8 @@ class Parents:
             self._losses[kind] += 1
             if self._losses[kind] == _PATIENCE:
                 self._useless.add(kind)
-        self._drop(kind)
+        if self._parents.get(kind) is parent:  # and not a newer one, which another stage has begun
+            self._drop(kind)
         self._say(slot, problem)
         return None
 

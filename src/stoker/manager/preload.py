@@ -18,7 +18,7 @@ Forking is safe while there is one thread, and no GPU in use: otherwise the pare
 """
 
 # What this file imports is imported in every trial: so it is little, and not before the path is right.
-# ruff: noqa: E402, PTH100, PTH109, PTH110, PTH115, PTH116, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: E402
 from __future__ import annotations
 
 _FRESH = {name: value for name, value in globals().items() if name[:2] == "__"}  # what a script begins with
@@ -255,7 +255,11 @@ def _run_script(main: types.ModuleType) -> None:
             f"{sys.executable}: can't open file '{path}': [Errno {error.errno}] {error.strerror}\n"
         )
         raise SystemExit(2) from None
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    finally:
+        for stream in (sys.stderr, sys.stdout):  # in this order, and before a traceback
+            _try_to_write(stream)
 
 
 def _exit_code(code: object) -> int:
@@ -335,9 +339,9 @@ def _drop(before: Mapping[str, object], alone: bool) -> None:
 
 def _try_to_write(file: Any) -> None:
     try:
-        if not file.closed:
+        if file is not None and not file.closed:
             file.flush()
-    except Exception:  # noqa: S110  (as when it is collected)
+    except Exception:  # noqa: S110  (Python says nothing either)
         pass
 
 

@@ -88,7 +88,7 @@ def _has_grown(first: int) -> bool:
 
 
 def _memory() -> int:
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+    with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -300,6 +300,17 @@ def descendants(roots: Iterable[int], shown: dict[int, Process]) -> set[int]:
     return {pid for pid in found if shown[pid].state != "Z"}
 
 
+def is_python_with_handler(pid: int, number: int) -> bool:
+    """Whether a process is a Python program that has a handler for a signal."""
+    try:
+        name = os.readlink(f"/proc/{pid}/exe").rpartition("/")[2]  # noqa: PTH115
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            caught = next((line for line in file if line.startswith("SigCgt:")), "SigCgt: 0")
+    except OSError:
+        return False
+    return name.startswith("python") and bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def has_children(pid: int) -> bool:
     """Whether a process has children, dead ones included."""
     try:

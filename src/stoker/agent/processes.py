@@ -292,7 +292,7 @@ class Processes(AbstractContextManager["Processes"]):
             stage._mercy = min(stage._mercy, until)
             return
         if stage.why is Why.EXITED:
-            self._signal_group(stage, signal.SIGTERM)
+            self._ask_to_end(stage)
             stage.why, stage._due = why, inf
             stage._left = None if stage._left is None else inf
         self.resume(stage)
@@ -568,6 +568,18 @@ class Processes(AbstractContextManager["Processes"]):
             for pid in new:
                 guardian.kill(pid, number)
             told |= new
+
+    def _ask_to_end(self, stage: Stage) -> None:
+        """SIGTERM for the group, but for children of a Python program that takes care of it itself: one that
+        saves its work needs its workers for that, as those of a DataLoader."""
+        shown = guardian.table()
+        group = {pid for pid, process in shown.items() if process.group == stage.pid}
+        careful = {pid for pid in group if guardian.is_python_with_handler(pid, signal.SIGTERM)}
+        if not careful:
+            self._signal_group(stage, signal.SIGTERM)
+            return
+        for pid in group - (guardian.descendants(careful, shown) - careful):
+            guardian.kill(pid, signal.SIGTERM)
 
     def _signal_group(self, stage: Stage, number: int) -> None:
         if stage._exit is None:  # afterwards the number may be somebody else's

@@ -21,7 +21,14 @@ from stoker.manager import tree
 from stoker.manager.pace import Pace
 from stoker.manager.progress import Progress
 from stoker.manager.saver import Job, Saver
-from stoker.manager.state import is_random, is_trackable, load_into, random_state, restore_random_state, state_of
+from stoker.manager.state import (
+    is_random,
+    is_trackable,
+    load_into,
+    random_state,
+    restore_random_state,
+    state_of,
+)
 from stoker.manager.trial import OUTSIDE, Trial, files, from_environment, is_told
 
 EPOCHS = "epochs"
@@ -61,7 +68,7 @@ class Manager:
         self._add = self._progress.add
         self._saver = Saver(trial, self._complain)
         self._pace = Pace(save_every)
-        self._buffer, self._best_buffer = tree.Buffer(), tree.Buffer()
+        self._buffer, self._params_buffer, self._best_buffer = tree.Buffer(), tree.Buffer(), tree.Buffer()
         self._tracked: dict[str, Any] = {}
         self._goal = trial.objective
         self._best: tuple[int, float] | None = None  # place in the series, and value
@@ -221,8 +228,8 @@ class Manager:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """`for batch in manager.batches(loader):` can also stop and go on in the middle of an epoch.
 
-        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved. A second loop in the same
-        epoch, as over the test data, is not gone on from: what came before it would be done twice.
+        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved. A second loop in the
+        same epoch, as over the test data, is not gone on from: what came before it would be done twice.
         """
         if self._is_past_data:
             yield from self._passed(loader)
@@ -231,19 +238,17 @@ class Manager:
         if before is not None:
             self._restore_random(before["random"])
         data: dict[str, Any] = {"epoch": self._begin, "random": self._random(), "done": 0}
-        batches = iter(loader)
-        if before is not None:
-            if not any(thing is loader for thing in self._tracked.values()):  # it does not know by itself
-                for _ in zip(range(before["done"]), batches):
-                    pass
-            data["done"] = before["done"]
-            self._restore_random(before["now"])
-        self._data = data
+        now = data["random"]
+        if before is not None and before["done"]:
+            data["done"], now = before["done"], before["now"]
+        self._data, is_ready = data, False
         try:
+            batches = self._skip(loader, data["done"])
+            if data["done"]:
+                self._restore_random(now)
+            is_ready = True
             while True:
-                _signals.waits = True
-                batch = next(batches, self)
-                _signals.waits = False
+                batch = _signals.next(batches, self)
                 if batch is self:
                     break
                 data["done"] += 1
@@ -251,11 +256,20 @@ class Manager:
                 self._save_batch()
         except Exception:
             if _signals.asked:  # while it waited for data; workers that load them were asked as well
+                if not is_ready:
+                    self._restore_random(now)
                 self._save_batch()
             raise
         finally:
-            _signals.waits = False
             self._data, self._is_past_data = None, True
+
+    def _skip(self, loader: Iterable[Any], count: int) -> Iterator[Any]:
+        """The batches of a loader after so many, which a loader that is tracked knows by itself."""
+        batches = iter(loader)
+        if not any(thing is loader for thing in self._tracked.values()):
+            for _ in range(count):
+                _signals.next(batches, None)
+        return batches
 
     def _passed(self, loader: Iterable[Any]) -> Iterator[Any]:
         try:
@@ -265,6 +279,8 @@ class Manager:
             raise
 
     def _save_batch(self) -> None:
+        if _signals.asked:
+            _signals.hush()
         if _signals.asked or self._pace.is_due(time.monotonic()):
             self._save(None, None)
             self._leave_if_asked()
@@ -315,7 +331,7 @@ class Manager:
         """Copy the model if it is the best so far."""
         if self._goal is None:
             if best_params is not None:
-                self._new_best = saving.make_writer(best_params, self._allow_pickle)
+                self._copy_best(best_params)
             return
         metric, goal = self._goal
         series = self._progress.series.get(metric)
@@ -340,10 +356,11 @@ class Manager:
         return found is not None and self._goal is not None and found[0] < looked.get(self._goal[0], 0)
 
     def _copy_best(self, best_params: Any) -> None:
+        if self._saver.is_busy:  # it may be writing the one before, out of that memory
+            self._best_buffer = tree.Buffer()
         if best_params is not None:
-            self._new_best = saving.make_writer(best_params, self._allow_pickle)
+            self._new_best = saving.make_writer(best_params, self._best_buffer, self._allow_pickle)
         elif "model" in self._tracked:
-            self._saver.wait()  # it may be writing the one before, out of the same memory
             packed = tree.pack(state_of(self._tracked["model"]), self._best_buffer, self._allow_pickle)
             self._new_best = packed.write
 
@@ -360,11 +377,18 @@ class Manager:
         }
         try:
             packed = tree.pack(state, self._buffer, self._allow_pickle)
-            writer = None if params is None else saving.make_writer(params, self._allow_pickle)
+            writer = None
+            if params is not None:
+                writer = saving.make_writer(params, self._params_buffer, self._allow_pickle)
         except tree.Unsafe as error:
             raise TypeError(f"cannot save: {error}") from None
         looked = {self._goal[0]: self._looked} if self._goal is not None else {}
-        about = {"counts": self._progress.counts(), "looked": looked, "epoch": self._last_epoch(), "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        about = {
+            "counts": self._progress.counts(),
+            "looked": looked,  # how much of the series was looked at for the best
+            "epoch": self._last_epoch(),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
         best, self._new_best = self._new_best, None
         now = time.monotonic()
         self._pace.saved(now, now - began, self._saver.seconds)
@@ -546,7 +570,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.asked = 0.0  # when; 0 if nobody has
-        self.waits = False  # for data, which need not come any more
+        self._waits = False  # for data
         self._forking = threading.local()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
@@ -558,10 +582,24 @@ class _Signals:
     def _hear(self, number: int, frame: Any) -> None:
         self.asked = time.monotonic()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if "torch" in sys.modules:  # a DataLoader's workers hear it too, and torch would raise amid a step
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if self.waits:
+        self.hush()
+        if self._waits:
             raise InterruptedError("asked to stop")
+
+    def hush(self) -> None:
+        """Workers of a DataLoader heard it too: that they end must not raise amid a step or a save."""
+        if "torch" in sys.modules and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def next(self, batches: Iterator[Any], end: Any) -> Any:
+        """The next batch, or the end. A request to stop raises here, as the batch need not come any more."""
+        self._waits = True
+        try:
+            if self.asked:
+                raise InterruptedError("asked to stop")
+            return next(batches, end)
+        finally:
+            self._waits = False
 
     def _hold(self) -> None:
         """Before a fork: a child that is asked to end must not take it for a request to its parent, and stay."""
@@ -571,7 +609,7 @@ class _Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _forget(self) -> None:
-        self.asked, self.waits = 0.0, False
+        self.asked, self._waits = 0.0, False
         if signal.getsignal(signal.SIGTERM) == self._hear:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._let_go()

@@ -23,7 +23,9 @@ class Pace:
         elif isinstance(every, int) and every > 0:
             self._count = every
         elif not self._auto:
-            raise ValueError(f"save_every is 'auto', a count such as 5 or a time such as '30s', not {every!r}")
+            raise ValueError(
+                f"save_every is 'auto', a count such as 5 or a time such as '30s', not {every!r}"
+            )
         self._asked, self._last = 0, -math.inf
 
     def is_due(self, now: float) -> bool:

@@ -76,12 +76,20 @@ def _hidden(root: str) -> str:
     return ""
 
 
+_ALSO = {"torch": "torch._dynamo"}
+"""What a module imports late, as torch does when the first optimizer is made: it takes longer than the rest."""
+
+
 def _import(modules: list[str]) -> str:
     for name in modules:
         try:
             importlib.import_module(name)
         except BaseException as error:  # whatever a module does, SystemExit included
             return f"cannot import {name}: {type(error).__name__}: {error}"
+        try:
+            importlib.import_module(_ALSO.get(name, name))
+        except ImportError:  # another version has no such part
+            pass
     return ""
 
 

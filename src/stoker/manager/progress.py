@@ -1,7 +1,8 @@
 """Progress of a trial: series of numbers, kept in memory and written by a thread of their own.
 
-Each attempt writes a file of its own, a line of JSON for what is new of a series, with its checksum. Its first line
-tells where it goes on: after which attempt, and how much of each series was there when that one's checkpoint was made.
+Each attempt writes a file of its own, a line of JSON for what is new of a series, with its checksum. Its
+first line tells where it goes on: after which attempt, and how much of each series was there when that one's
+checkpoint was made.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import json
 import os
 import sys
 import threading
-import time
 import zlib
 from array import array
+from time import time as now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,15 +93,18 @@ class Progress:
             series = self.series.get(name)
             if series is None:
                 series = self._new(name)
-            series.seconds.append(time.time())
-            series.steps.append(len(series.values) if step is None else step)
-            series.values.append(value)  # last: what is written is what has all three
+            values = series.values
+            series.seconds.append(now())
+            series.steps.append(len(values) if step is None else step)
+            values.append(value)  # last: what is written is what has all three
 
     def _new(self, name: str) -> Series:
         if not isinstance(name, str):
             raise TypeError(f"a series has a text for its name, not {name!r}")
         if self._thread is None and self._writes:
-            self._thread = threading.Thread(target=self._write_now_and_then, name="stoker progress", daemon=True)
+            self._thread = threading.Thread(
+                target=self._write_now_and_then, name="stoker progress", daemon=True
+            )
             self._thread.start()
         series = self.series[name] = Series()
         return series
@@ -114,10 +118,11 @@ class Progress:
         self.series = read_attempt(self._trial.directory, self._trial.stage, attempt, counts)
         for series in self.series.values():
             series.written = len(series.values)
-        lost = sum(max(0, count - len(self.series.get(name, Series()).values)) for name, count in counts.items())
+        found = self.counts()
+        lost = sum(max(0, count - found.get(name, 0)) for name, count in counts.items())
         if lost:
             self._complain(f"progress of attempt {attempt[1]} is damaged: {lost} values of it are missing")
-        self._after = {"attempt": list(attempt), "counts": self.counts()}
+        self._after = {"attempt": list(attempt), "counts": found}
 
     def flush(self) -> None:
         """Write what is new. A disk that is full is told once; what is not written stays to be written."""
@@ -128,7 +133,7 @@ class Progress:
             self._complain(f"cannot write progress: {error}")
 
     def commit(self) -> None:
-        """Write what is new, and be sure of it; raises OSError. A checkpoint counts on what came before it."""
+        """Write what is new, and be sure of it: a checkpoint counts on it. Raises OSError."""
         self._write()
         if self._writes:
             file = os.open(self._trial.progress, os.O_RDONLY)

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import zlib
+from collections import Counter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Found:
 def newest(trial: Trial, allow_pickle: bool, complain: Callable[[str], None]) -> Found | None:
     """The newest checkpoint of a stage that is not damaged; damaged ones are told.
 
-    One that would run code is refused, and the one before is not taken: whoever allowed it once did not mean that.
+    One that would run code is refused, and the one before is not taken: whoever allowed it wants to go on.
     """
     for file in reversed(list(files(trial.checkpoints, trial.stage, "state"))):
         if file.attempt[0] < trial.since:
@@ -230,7 +231,10 @@ def _open(path: str, allow_pickle: bool) -> Found:
         raise tree.Unsafe(f"{path} is refused: {error}") from None
     except tree.Damaged as error:
         raise tree.Damaged(f"{path} is damaged: {error}") from None
-    if not isinstance(state, dict) or not all(isinstance(state.get(n), dict) for n in ("objects", "random", "notes")):
+    parts = (
+        [state.get(name) for name in ("objects", "random", "notes")] if isinstance(state, dict) else [None]
+    )
+    if not all(isinstance(part, dict) for part in parts):
         raise tree.Damaged(f"{path} is damaged: it has no state")
     return Found(os.path.dirname(path), head, state)
 
@@ -284,12 +288,15 @@ def _remove(path: str) -> None:
 # What people give to be saved
 
 
-def make_writer(value: Any, allow_pickle: bool) -> Callable[[str], None]:
-    """Copy a value now; returns what writes it. Tensors are written as torch does, plain data as JSON."""
+def make_writer(value: Any, buffer: tree.Buffer, allow_pickle: bool) -> Callable[[str], None]:
+    """Copy a value now; returns what writes it. Tensors are written as torch does, plain data as JSON.
+
+    What is large is copied into the buffer, which must not be used again before it is written.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and _has_tensor(value, torch) and _is_torchs(value, torch):
-        copied = _copied(value, torch)
-        return lambda path: torch.save(copied, path)
+        packed = tree.pack(value, buffer)
+        return lambda path: torch.save(packed.view(), path)
     if isinstance(value, (bytes, bytearray)) and _is_opaque(value):
         data = bytes(value)
         return lambda path: _write_bytes(path, data)
@@ -299,7 +306,7 @@ def make_writer(value: Any, allow_pickle: bool) -> Callable[[str], None]:
             return lambda path: _write_bytes(path, text.encode())
     except (TypeError, ValueError, RecursionError):
         pass
-    return tree.pack(value, tree.Buffer(), allow_pickle).write
+    return tree.pack(value, buffer, allow_pickle).write
 
 
 def load_written(path: str, allow_pickle: bool) -> Any:
@@ -344,7 +351,7 @@ def _load_torch(path: str) -> Any:
     try:
         return torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError:
-        raise tree.Unsafe("it is a file of torch with more than tensors in it, which may run anything") from None
+        raise tree.Unsafe("it is torch's, with more than tensors in it, which may run anything") from None
     except (RuntimeError, ValueError, KeyError, EOFError) as error:
         raise tree.Damaged(f"torch cannot read it: {str(error).splitlines()[0]}") from None
 
@@ -364,19 +371,8 @@ def _has_tensor(value: Any, torch: Any) -> bool:
 
 def _is_torchs(value: Any, torch: Any) -> bool:
     """Whether torch loads it without running anything: other things are written in our own form."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not isinstance(value, Counter):
         return all(_is_torchs(item, torch) for pair in value.items() for item in pair)
     if type(value) in (list, tuple):
         return all(_is_torchs(item, torch) for item in value)
     return value is None or type(value) in (bool, int, float, str) or isinstance(value, torch.Tensor)
-
-
-def _copied(value: Any, torch: Any) -> Any:
-    """A copy that later training does not change. Containers become plain ones, so that loading is safe."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: _copied(item, torch) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item, torch) for item in value)
-    return value

@@ -24,8 +24,7 @@ def is_trackable(thing: Any) -> bool:
 
 def is_random(thing: Any) -> bool:
     """Whether it makes random numbers, and has nothing else for a state."""
-    way = _way(thing)
-    return hasattr(thing, "bit_generator") or way is not None and way in _WAYS[1:3]
+    return hasattr(thing, "bit_generator") or _way(thing) in _WAYS[1:3]
 
 
 def state_of(thing: Any) -> Any:

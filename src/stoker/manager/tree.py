@@ -90,6 +90,11 @@ class Packed:
             view.release()
             os.close(file)
 
+    def view(self) -> Any:
+        """The state again, made of the copied memory itself."""
+        told = {"state": self.skeleton, "leaves": self.leaves}
+        return _unpack(told, self.buffer.memory or bytearray(), False, is_view=True)
+
 
 def _write(file: int, data: memoryview) -> None:
     while len(data):
@@ -110,10 +115,27 @@ def pack(state: Any, buffer: Buffer, allow_pickle: bool = False) -> Packed:
     torch = sys.modules.get("torch")
     pinned = torch is not None and any(getattr(data, "is_cuda", False) for _, data in leaves)
     buffer.reserve(size, pinned)
-    for leaf, data in leaves:
-        if leaf["bytes"]:
-            _COPY[leaf["is"]](leaf, data, buffer.memory)
+    with _OneThread(torch):
+        for leaf, data in leaves:
+            if leaf["bytes"]:
+                _COPY[leaf["is"]](leaf, data, buffer.memory)
     return Packed(skeleton, [leaf for leaf, _ in leaves], buffer, size)
+
+
+class _OneThread:
+    """Torch copies with one thread: more wait for one another at each tensor, if others have the cores."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._threads = torch.get_num_threads() if torch is not None else 1
+
+    def __enter__(self) -> None:
+        if self._threads > 1:
+            self._torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        if self._threads > 1:
+            self._torch.set_num_threads(self._threads)
 
 
 class _Packer:
@@ -126,7 +148,7 @@ class _Packer:
             return value
         if kind is list:
             return [self.value(item, f"{where}[{place}]") for place, item in enumerate(value)]
-        if kind in (dict, OrderedDict, Counter):
+        if isinstance(value, dict):
             return self._mapping(value, where)
         if isinstance(value, tuple):  # torch.Size and named ones as well
             return {"!tuple": [self.value(item, f"{where}[{place}]") for place, item in enumerate(value)]}
@@ -137,8 +159,12 @@ class _Packer:
         return self._array(value, where)
 
     def _mapping(self, value: Mapping[Any, Any], where: str) -> Any:
-        items = [(key, self.value(item, f"{where}.{key}" if where else str(key))) for key, item in value.items()]
-        if type(value) is dict and all(type(key) is str and key[:1] != "!" for key in value):
+        items = [
+            (key, self.value(item, f"{where}.{key}" if where else str(key))) for key, item in value.items()
+        ]
+        if type(value) not in (OrderedDict, Counter) and all(
+            type(key) is str and key[:1] != "!" for key in value
+        ):
             return dict(items)
         name = {OrderedDict: "!ordered", Counter: "!counter"}.get(type(value), "!dict")
         return {name: [[self.value(key, where), item] for key, item in items]}
@@ -159,7 +185,9 @@ class _Packer:
             about = {"is": name, "dtype": array.dtype.str, "shape": list(array.shape)}
             return self._leaf({**about, "bytes": array.nbytes}, array)
         if isinstance(value, (int, float, str)):  # an enumeration, or another kind of number
-            return {int: int, float: float, str: str}[next(t for t in (int, float, str) if isinstance(value, t))](value)
+            return {int: int, float: float, str: str}[
+                next(t for t in (int, float, str) if isinstance(value, t))
+            ](value)
         if self._allow_pickle:
             import pickle
 
@@ -239,10 +267,11 @@ def _read_head(file: Any, path: str) -> dict[str, Any]:
     if len(text) != length or zlib.crc32(text) != crc:
         raise Damaged(f"{path} is damaged, at its beginning")
     try:
-        head = json.loads(text)
+        head: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
         raise Damaged(f"{path} is no checkpoint of Stoker: its beginning cannot be read") from None
-    if not isinstance(head, dict) or not _is_count(head.get("size")) or not isinstance(head.get("leaves"), list):
+    is_whole = isinstance(head, dict) and isinstance(head.get("leaves"), list) and _is_count(head.get("size"))
+    if not is_whole:
         raise Damaged(f"{path} is no checkpoint of Stoker: its beginning does not tell what is in it")
     return head
 
@@ -265,7 +294,7 @@ def unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool = False)
         raise Damaged(f"it does not fit together ({type(error).__name__}: {told})") from None
 
 
-def _unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
+def _unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool, is_view: bool = False) -> Any:
     leaves = head["leaves"]
 
     def value(node: Any) -> Any:
@@ -274,9 +303,9 @@ def _unpack(head: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any
         if not isinstance(node, dict):
             return node
         if len(node) == 1:
-            (name, inside), = node.items()
+            ((name, inside),) = node.items()
             if name == "!leaf":
-                return _load(leaves[inside], data, allow_pickle)
+                return _load(leaves[inside], data, allow_pickle, is_view)
             if name in _MADE:
                 return _MADE[name](value(inside))
         return {key: value(item) for key, item in node.items()}
@@ -293,7 +322,7 @@ _MADE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
+def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool, is_view: bool) -> Any:
     kind, begin, size = leaf["is"], leaf["at"], leaf["bytes"]
     if not _is_count(begin) or not _is_count(size) or begin + size > len(data):
         raise Damaged("it names bytes that it does not have")
@@ -307,7 +336,8 @@ def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
         if not size:
             return torch.empty(leaf["shape"], dtype=dtype)
         count = math.prod(leaf["shape"])
-        return torch.frombuffer(data, dtype=dtype, count=count, offset=begin).reshape(leaf["shape"]).clone()
+        tensor = torch.frombuffer(data, dtype=dtype, count=count, offset=begin).reshape(leaf["shape"])
+        return tensor if is_view else tensor.clone()
     if kind in ("array", "scalar"):
         import numpy
 
@@ -317,7 +347,9 @@ def _load(leaf: Mapping[str, Any], data: bytearray, allow_pickle: bool) -> Any:
         return found.reshape(leaf["shape"]) if kind == "array" else found[0]
     if kind == "pickle":
         if not allow_pickle:
-            raise Unsafe("it has a pickle in it, which may run anything: pass allow_pickle=True if you trust the store")
+            raise Unsafe(
+                "it has a pickle in it, which may run anything: pass allow_pickle=True if you trust the store"
+            )
         import pickle
 
         return pickle.loads(bytes(data[begin : begin + size]))

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.manager.manager import Manager, _signals
+from stoker.manager.manager import Manager
+from stoker.manager.stopping import signals
 from stoker.manager.trial import Trial
 from tests.manager.making import Make
 
 
 @pytest.fixture(autouse=True)
-def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nobody_listens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A manager listens to signals: afterwards nobody does."""
     for name in ("RANK", "STOKER_DIRECTORY", "STOKER_STAGE", "STOKER_SAVE_EVERY"):
         monkeypatch.delenv(name, raising=False)
@@ -19,7 +20,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     signal.signal(signal.SIGTERM, before[0])
     signal.signal(signal.SIGCHLD, before[1])
-    _signals.asked = 0.0
+    signals.asked = 0.0
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from stoker.cli.parting import (
 )
 from stoker.cli.told import many
 from stoker.core.errors import StokerError, UsageError
-from stoker.manager.manager import STOPPED
 from stoker.manager.progress import Series, read
+from stoker.manager.stopping import STOPPED
 from stoker.spec.problems import listing, printable
 
 TRIES = 3

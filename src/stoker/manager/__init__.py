@@ -19,7 +19,8 @@ __all__ = ["EarlyStopping", "Manager", "Stopped", "TestManager"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stoker.manager.early import EarlyStopping
-    from stoker.manager.manager import Manager, Stopped, TestManager
+    from stoker.manager.manager import Manager, TestManager
+    from stoker.manager.stopping import Stopped
 
 
 def __getattr__(name: str) -> object:
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> object:
         from stoker.manager.early import EarlyStopping
 
         return EarlyStopping
+    if name == "Stopped":
+        from stoker.manager.stopping import Stopped
+
+        return Stopped
     if name in __all__:
         from stoker.manager import manager
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -23,7 +25,7 @@ class EarlyStopping:
     def stop(self, metric: float) -> bool:
         """Take note of the metric, and tell whether to stop. NaN is never better."""
         value = float(metric)
-        if self.best is None and value == value:
+        if self.best is None and not isnan(value):
             is_better = True
         elif self.best is None:
             is_better = False

@@ -6,15 +6,9 @@ import atexit
 import json
 import math
 import os
-import signal
 import sys
-import threading
 import time
 import weakref
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from stoker.manager import saver as saving
 from stoker.manager import tree
@@ -29,22 +23,15 @@ from stoker.manager.state import (
     restore_random_state,
     state_of,
 )
+from stoker.manager.stopping import GRACE, Stopped, signals
 from stoker.manager.trial import OUTSIDE, Trial, files, from_environment, is_told
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterable, Iterator, Mapping
 
 EPOCHS = "epochs"
 """The series that says which epochs are done."""
-STOPPED = 75
-"""The exit code of a script that was asked to stop, saved, and can go on later."""
-GRACE = 10.0
-"""Seconds between the request to stop and the end of the process, if nothing else is said."""
-
-
-class Stopped(SystemExit):
-    """The trial is stopped, or the machine is taken away: everything is saved, let it pass."""
-
-    def __init__(self, why: str = "asked to stop") -> None:
-        super().__init__(STOPPED)
-        self.why = why
 
 
 class Manager:
@@ -55,7 +42,7 @@ class Manager:
 
     def __init__(self, trial: Trial, save_every: int | str = "auto", allow_pickle: bool = False) -> None:
         self._set_up(trial, save_every, allow_pickle)
-        _signals.listen()
+        signals.listen()
         if hasattr(os, "register_at_fork"):
             itself = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _in_child(itself))
@@ -137,7 +124,7 @@ class Manager:
         return Params(self._trial.params, self._trial.is_in_study)
 
     def set_compare_goal(self, metric: str, goal: str = "max") -> None:
-        """The best model is the one with the highest (or lowest) value of a metric. A study's objective goes first."""
+        """The best model has the highest (or lowest) value of a metric. A study's objective goes first."""
         if goal not in ("max", "min"):
             raise ValueError(f"the goal is 'max' or 'min', not {goal!r}")
         if not self._trial.objective:
@@ -182,8 +169,8 @@ class Manager:
         for name, thing in things.items():
             if not is_trackable(thing):
                 raise TypeError(
-                    f"{name} is a {type(thing).__name__}, which has no state_dict; give track something that has "
-                    "state_dict and load_state_dict, or a dict"
+                    f"{name} is a {type(thing).__name__}, which has no state_dict; give track something that "
+                    "has state_dict and load_state_dict, or a dict"
                 )
             self._tracked[name] = thing
             states = self._state.get("objects", {})
@@ -228,8 +215,8 @@ class Manager:
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """`for batch in manager.batches(loader):` can also stop and go on in the middle of an epoch.
 
-        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved. A second loop in the
-        same epoch, as over the test data, is not gone on from: what came before it would be done twice.
+        Sums that the loop keeps over an epoch belong into `manager.notes`, which is saved. A second loop in
+        the same epoch, as over the test data, is not gone on from: what came before would be done twice.
         """
         if self._is_past_data:
             yield from self._passed(loader)
@@ -248,14 +235,14 @@ class Manager:
                 self._restore_random(now)
             is_ready = True
             while True:
-                batch = _signals.next(batches, self)
+                batch = signals.next(batches, self)
                 if batch is self:
                     break
                 data["done"] += 1
                 yield batch
                 self._save_batch()
         except Exception:
-            if _signals.asked:  # while it waited for data; workers that load them were asked as well
+            if signals.asked:  # while it waited for data; workers that load them were asked as well
                 if not is_ready:
                     self._restore_random(now)
                 self._save_batch()
@@ -268,7 +255,7 @@ class Manager:
         batches = iter(loader)
         if not any(thing is loader for thing in self._tracked.values()):
             for _ in range(count):
-                _signals.next(batches, None)
+                signals.next(batches, None)
         return batches
 
     def _passed(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -279,9 +266,9 @@ class Manager:
             raise
 
     def _save_batch(self) -> None:
-        if _signals.asked:
-            _signals.hush()
-        if _signals.asked or self._pace.is_due(time.monotonic()):
+        if signals.asked:
+            signals.hush()
+        if signals.asked or self._pace.is_due(time.monotonic()):
             self._save(None, None)
             self._leave_if_asked()
 
@@ -305,7 +292,7 @@ class Manager:
         if step is not None:
             step = _step(name, step)
         self._add(name, value, step)
-        if _signals.asked and self._should_leave_now():
+        if signals.asked and self._should_leave_now():
             self._leave_if_asked()
 
     def get_progress(self) -> dict[str, list[float]]:
@@ -322,9 +309,9 @@ class Manager:
         self._is_past_data = False
         if self._writes:
             self._look_for_best(best_params)
-        if _signals.asked or self._pace.is_due(time.monotonic()):
-            if not self._saver.is_busy or _signals.asked:
-                self._save(params, None)
+        is_due = self._pace.is_due(time.monotonic()) and not self._saver.is_busy
+        if is_due or signals.asked:
+            self._save(params, None)
         self._leave_if_asked()
 
     def _look_for_best(self, best_params: Any) -> None:
@@ -340,7 +327,7 @@ class Manager:
         for place in range(self._looked, len(values)):
             value = values[place]
             is_better = found is None or (value > found[1] if goal == "max" else value < found[1])
-            if value == value and is_better:
+            if is_better and not math.isnan(value):
                 found = place, value
         self._looked = len(values)
         if found == self._best:
@@ -414,17 +401,19 @@ class Manager:
         self._save(params, {"finished": True})
         self._saver.wait()
         if self._saver.failed:
-            raise OSError(f"the trial is done, but its last checkpoint cannot be written: {self._saver.failed}")
+            why = self._saver.failed
+            raise OSError(f"the trial is done, but its last checkpoint cannot be written: {why}")
         self._progress.flush()
         self._export_best()
         _write_json(os.path.join(self._trial.directory, f"finished.{self._trial.stage}.json"), self._result())
-        _signals.ignore()
+        signals.ignore()
 
     def _result(self) -> dict[str, Any]:
         last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
         best = None
         if self._goal is not None and self._best is not None:
-            best = {"metric": self._goal[0], "goal": self._goal[1], "value": self._best[1], "place": self._best[0]}
+            (metric, goal), (place, value) = self._goal, self._best
+            best = {"metric": metric, "goal": goal, "value": value, "place": place}
         return {"attempt": list(self._trial.attempt), "best": best, "last": last}
 
     def _export_best(self) -> None:
@@ -437,6 +426,8 @@ class Manager:
             state = saving.load_written(path, self._allow_pickle)
         except (OSError, ValueError, TypeError):
             return
+        if not saving.has_tensor(state, torch):
+            return
         target = os.path.join(self._trial.directory, "best.pt")
         torch.save(state, f"{target}.tmp")
         os.replace(f"{target}.tmp", target)
@@ -445,23 +436,24 @@ class Manager:
 
     def should_stop(self) -> bool:
         """Whether the trial is to stop soon: it was stopped, or the machine is taken away."""
-        self._was_told = bool(_signals.asked)
+        self._was_told = bool(signals.asked)
         return self._was_told
 
     def _should_leave_now(self) -> bool:
         """Between two saves: only if nothing is ever saved, or little time is left."""
-        passed = time.monotonic() - _signals.asked
-        return not self._tracked and not self._saver.has_saved or passed > GRACE / 2
+        passed = time.monotonic() - signals.asked
+        is_never_saved = not self._tracked and not self._saver.has_saved
+        return is_never_saved or passed > GRACE / 2
 
     def _leave_if_asked(self) -> None:
-        if _signals.asked and not self._is_finished:
+        if signals.asked and not self._is_finished:
             self._close()
             raise Stopped()
 
     # Running
 
     def hyparam_search(self, run: Callable[[Manager, str | None, str | None], Any]) -> None:
-        """Call `run(manager, params_path, best_params_path)` for this trial, and for more if the study says `warm`.
+        """Call `run(manager, params_path, best_params_path)` for this trial; for more if the study is `warm`.
 
         An exception is recorded with parameters and progress, and the trial fails.
         """
@@ -562,66 +554,10 @@ class Params(dict):  # type: ignore[type-arg]  # 3.8 has no dict[str, Any] at ru
         known = ", ".join(self) or "none"
         if self._is_in_study:
             raise KeyError(f"the study sets no parameter {name!r}; it has: {known}")
-        raise KeyError(f"{name!r}: not in a study; give values to create_manager({{{name!r}: ...}}); it has: {known}")
+        remedy = f"give values to create_manager({{{name!r}: ...}})"
+        raise KeyError(f"{name!r}: not in a study; {remedy}; it has: {known}")
 
 
-class _Signals:
-    """SIGTERM asks to stop. The second one ends the process at once, as it would without a manager."""
-
-    def __init__(self) -> None:
-        self.asked = 0.0  # when; 0 if nobody has
-        self._waits = False  # for data
-        self._forking = threading.local()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
-
-    def listen(self) -> None:
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._hear)
-
-    def _hear(self, number: int, frame: Any) -> None:
-        self.asked = time.monotonic()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self.hush()
-        if self._waits:
-            raise InterruptedError("asked to stop")
-
-    def hush(self) -> None:
-        """Workers of a DataLoader heard it too: that they end must not raise amid a step or a save."""
-        if "torch" in sys.modules and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-
-    def next(self, batches: Iterator[Any], end: Any) -> Any:
-        """The next batch, or the end. A request to stop raises here, as the batch need not come any more."""
-        self._waits = True
-        try:
-            if self.asked:
-                raise InterruptedError("asked to stop")
-            return next(batches, end)
-        finally:
-            self._waits = False
-
-    def _hold(self) -> None:
-        """Before a fork: a child that is asked to end must not take it for a request to its parent, and stay."""
-        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-    def _let_go(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
-
-    def _forget(self) -> None:
-        self.asked, self._waits = 0.0, False
-        if signal.getsignal(signal.SIGTERM) == self._hear:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._let_go()
-
-    def ignore(self) -> None:
-        """What is done need not be stopped any more: from now on SIGTERM means what it always means."""
-        self.asked = 0.0
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == self._hear:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-_signals = _Signals()
 _made: weakref.WeakSet[Manager] = weakref.WeakSet()
 """The managers of this process: at most one for a trial."""
 

@@ -8,7 +8,7 @@ import re
 MOST_OVERHEAD = 0.035
 """Of the time of training, so much may go into waiting for checkpoints."""
 BETWEEN_LOSSES = 3600.0
-"""Seconds that a machine is assumed to last. Saving more often than this asks for costs more than it saves."""
+"""Seconds that a machine is assumed to last: saving more often than that costs more than it saves."""
 
 
 class Pace:

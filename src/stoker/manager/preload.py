@@ -77,7 +77,7 @@ def _hidden(root: str) -> str:
 
 
 _ALSO = {"torch": "torch._dynamo"}
-"""What a module imports late, as torch does when the first optimizer is made: it takes longer than the rest."""
+"""What a module imports late, as torch does for the first optimizer: it takes longer than the rest."""
 
 
 def _import(modules: list[str]) -> str:

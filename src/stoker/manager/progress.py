@@ -15,13 +15,13 @@ import zlib
 from array import array
 from time import time as now
 
+from stoker.manager.trial import files, progress_path
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
     from stoker.manager.trial import Trial
-
-from stoker.manager.trial import files, progress_path
 
 EVERY = 0.5
 """Seconds between two looks for something to write: so much a crash may lose."""

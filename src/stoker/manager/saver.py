@@ -1,11 +1,11 @@
 """Checkpoints: copied while training waits, written by a thread while it goes on, committed by a rename.
 
-    checkpoints/train.1-2.000007.state     everything that was tracked, after the 7th save of attempt 2 in round 1
+    checkpoints/train.1-2.000007.state     all that was tracked, at the 7th save of attempt 2 in round 1
     checkpoints/train.1-2.000007.params    what was given to `save_progress`, in a form of its own
     checkpoints/train.1-2.000005.best      the best model so far, and the best parameters
 
-A state names the other two with their checksums, and is committed last. Of two or more states that are kept, the
-newest that is not damaged counts.
+A state names the other two with their checksums, and is committed last. Of two or more states that are kept,
+the newest that is not damaged counts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import time
 import zlib
 from collections import Counter
 
+from stoker.manager import tree
+from stoker.manager.trial import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     from stoker.manager.trial import Trial
-
-from stoker.manager import tree
-from stoker.manager.trial import files
 
 KEEP = 2
 """So many states are kept, lest the last one is damaged."""
@@ -294,7 +294,7 @@ def make_writer(value: Any, buffer: tree.Buffer, allow_pickle: bool) -> Callable
     What is large is copied into the buffer, which must not be used again before it is written.
     """
     torch = sys.modules.get("torch")
-    if torch is not None and _has_tensor(value, torch) and _is_torchs(value, torch):
+    if torch is not None and has_tensor(value, torch) and _is_torchs(value, torch):
         packed = tree.pack(value, buffer)
         return lambda path: torch.save(packed.view(), path)
     if isinstance(value, (bytes, bytearray)) and _is_opaque(value):
@@ -361,11 +361,12 @@ def _write_bytes(path: str, data: bytes) -> None:
         file.write(data)
 
 
-def _has_tensor(value: Any, torch: Any) -> bool:
+def has_tensor(value: Any, torch: Any) -> bool:
+    """Whether there is a tensor of torch anywhere in it."""
     if isinstance(value, dict):
-        return any(_has_tensor(item, torch) for item in value.values())
+        return any(has_tensor(item, torch) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return any(_has_tensor(item, torch) for item in value)
+        return any(has_tensor(item, torch) for item in value)
     return isinstance(value, torch.Tensor)
 
 

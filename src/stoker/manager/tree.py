@@ -1,11 +1,12 @@
 """State as a file that can be read without running anything that is in it.
 
-A state is plain data: dicts, lists, tuples, numbers, texts, bytes, and tensors and arrays in them. It is written
-as JSON that tells its shape, and the tensors' bytes behind it:
+A state is plain data: dicts, lists, tuples, numbers, texts, bytes, and tensors and arrays in them. It is
+written as JSON that tells its shape, and the tensors' bytes behind it:
 
     STOKER1\\n  length of the JSON (8 bytes)  its CRC-32 (4)  JSON  padding  bytes of tensors and arrays
 
-The JSON has the CRC-32 of those bytes. Nothing is pickled, unless whoever saves and whoever loads both ask for it.
+The JSON has the CRC-32 of those bytes. Nothing is pickled, unless whoever saves and whoever loads both ask
+for it.
 """
 
 from __future__ import annotations
@@ -193,9 +194,10 @@ class _Packer:
 
             data = pickle.dumps(value)
             return self._leaf({"is": "pickle", "bytes": len(data)}, data)
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise Unsafe(
-            f"{where or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}, which is no plain data; "
-            "save what it is made of, or pass allow_pickle=True to create_manager if you trust the store"
+            f"{where or 'the state'} is a {kind}, which is no plain data; save what it is made of, or pass "
+            "allow_pickle=True to create_manager if you trust the store"
         )
 
     def _leaf(self, about: dict[str, Any], data: Any) -> dict[str, int]:

@@ -18,7 +18,7 @@ _FILE = re.compile(r"(.+)\.(\d+)-(\d+)(?:\.(\d+))?\.(\w+)")
 class Trial:
     """A trial, and the attempt at one of its stages that this process is."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  (plain data, and a dataclass takes long to import)
         self,
         params: Mapping[str, Any],
         directory: str,

@@ -1,4 +1,4 @@
-"""`import stoker` in a training script: the package that its agent runs from, whatever the script's Python has.
+"""`import stoker` in a training script: the package that its agent runs from, whatever its own Python has.
 
 Agents put the directory above on PYTHONPATH. It holds nothing else, so nothing but Stoker is added.
 """

@@ -34,6 +34,9 @@ bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .
 	$(BIN)/python benchmarks/trials.py .
 	$(BIN)/python benchmarks/turnaround.py
 	$(BIN)/python benchmarks/large.py
+	$(BIN)/python benchmarks/progress.py --install
+	$(BIN)/python benchmarks/checkpoints.py
+	$(BIN)/python benchmarks/warm.py
 	$(BIN)/python benchmarks/peers.py --install
 
 soak: $(READY)  ## the property tests, the simulation and the kills, many more of each

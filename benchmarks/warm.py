@@ -38,7 +38,7 @@ PLAIN = f"{TRAIN}\nrun()\n"
 SERVED = f"{TRAIN}\nfrom stoker import Manager\nManager.create_manager().hyparam_search(run)\n"
 WAYS = {
     "cold": (PLAIN, "", 6),
-    "preload": (PLAIN, "preload: [torch, torch._dynamo]\n", 60),
+    "preload": (PLAIN, "preload: torch\n", 60),
     "warm": (SERVED, "warm: true\n", 60),
 }
 

@@ -143,7 +143,8 @@ class _Loader:
         metric = str(objective.get("metric")) if isinstance(objective, dict) else None
         if metric is None or metric in known:
             return
-        pattern = f"`metrics: {{{metric}: '{metric}=(\\S+)'}}` reads it from what is printed, unless a manager records it"
+        written = f"`metrics: {{{metric}: '{metric}=(\\S+)'}}`"
+        pattern = f"{written} reads it from what is printed, unless a manager records it"
         message = f"objective: no pattern under metrics gives '{metric}'"
         self._reader.hint_at_token(
             self._entries["objective"][1], metric, message, suggest(metric, known) or pattern

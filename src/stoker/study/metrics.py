@@ -47,7 +47,7 @@ def _last(pattern: str, text: str) -> float | None:
 
 
 def read_series(directory: str, stage: str, attempt: tuple[int, int]) -> dict[str, dict[str, float]]:
-    """What a script's manager recorded: of each series how many values, the last, the lowest and the highest."""
+    """What a script's manager recorded: of each series the number of values, the last, lowest and highest."""
     if not os.path.exists(progress_path(directory, stage, attempt)):  # noqa: PTH110  (asked for every trial)
         return {}
     found = {}

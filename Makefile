@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format docs bench soak clean
+.PHONY: browser demo test lint format docs bench soak clean
 
 demo: .venv/.demo  ## a small, real study, in .demo; one from before is removed
 	@$(BIN)/stoker demo --again .demo
 
-test: $(READY)  ## all tests
+test: $(READY) browser  ## all tests
 	$(BIN)/pytest -n auto -m "not timing"
 	$(BIN)/pytest -m timing
 
@@ -18,6 +18,10 @@ lint: $(READY)  ## style, types, layers, generated pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/make_docs.py --check
+
+browser:  # tests look at the report in a real one
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ echo "installing chromium …"; apt-get -qq update && apt-get -qq install -y chromium >/dev/null; }
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -37,6 +41,8 @@ bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .
 	$(BIN)/python benchmarks/progress.py --install
 	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/warm.py
+	$(BIN)/python benchmarks/tables.py --install
+	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/peers.py --install
 
 soak: $(READY)  ## the property tests, the simulation and the kills, many more of each

@@ -1,4 +1,7 @@
-"""Draw the pictures of the README from what the commands really show. Takes as long as the demo."""
+"""Draw the pictures of the README from what the commands really show. Takes as long as the demo.
+
+The picture of the report needs chromium.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import io
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -43,8 +47,8 @@ def check(study: str) -> str:
     return done.stdout
 
 
-def demo() -> str:
-    """All that `stoker demo` writes to a terminal of its own."""
+def demo(report: Path) -> str:
+    """All that `stoker demo` writes to a terminal of its own; its report is kept."""
     with tempfile.TemporaryDirectory() as place:
         child, terminal = pty.fork()
         if child == 0:
@@ -54,6 +58,7 @@ def demo() -> str:
             os.execv(STOKER, [str(STOKER), "demo"])  # noqa: S606
         shown = b"".join(iter(lambda: _read(terminal), b""))
         os.waitpid(child, 0)
+        shutil.copy(Path(place, "stoker-demo", "report.html"), report)
     return shown.decode()
 
 
@@ -71,9 +76,27 @@ def telling_frame(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\r", "", best)  # colours stay; moves of the cursor go
 
 
+def photograph(name: str, page: Path) -> None:
+    """Save what a browser shows of a page, from its top."""
+    with tempfile.TemporaryDirectory() as profile:
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--window-size=1100,1440",
+        ]
+        image = ROOT / "docs/images" / name
+        words = [*options, f"--user-data-dir={profile}", f"--screenshot={image}", page.as_uri()]
+        subprocess.run(["chromium", *words], capture_output=True, timeout=120, check=True)
+
+
 if __name__ == "__main__":
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"```yaml\n(template:.*?)```", readme, re.DOTALL)
     assert found  # noqa: S101
     draw("check.svg", "stoker check", check(found[1]))
-    draw("run.svg", "stoker run", telling_frame(demo()))
+    with tempfile.TemporaryDirectory() as place:
+        report = Path(place, "report.html")
+        draw("run.svg", "stoker run", telling_frame(demo(report)))
+        photograph("report.png", report)

@@ -1,7 +1,8 @@
 """Stoker runs a study of training runs, described by one YAML file, on the GPUs you have.
 
-From Python: `stoker.run("params.yaml")` and `stoker.open("output")`; see docs/python.md. In a training script:
-`from stoker import Manager`; see docs/manager.md. That part runs in any Python from 3.8 on, and so does this file.
+From Python: `stoker.run("params.yaml")`, `stoker.open("output")`, and `Examiner` for parsers of your own; see
+docs/python.md. In a training script: `from stoker import Manager`; see docs/manager.md. That part runs in any
+Python from 3.8 on, and so does this file.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 __version__ = "0.1.0"
 __all__ = [
     "EarlyStopping",
+    "Examiner",
     "Manager",
     "StokerError",
     "Stopped",
     "Study",
     "TestManager",
     "Trial",
+    "examine",
+    "latest_log",
     "open",
     "run",
 ]
@@ -23,6 +27,8 @@ TYPE_CHECKING = False  # as in typing, whose import would take longer than all t
 if TYPE_CHECKING:
     from stoker.api import StokerError, Study, Trial, open, run
     from stoker.manager import EarlyStopping, Manager, Stopped, TestManager
+    from stoker.report import examine
+    from stoker.report.examine import Examiner, latest_log
 
 
 def __getattr__(name: str) -> object:
@@ -31,6 +37,10 @@ def __getattr__(name: str) -> object:
         from stoker import manager
 
         return getattr(manager, name)
+    if name in ("Examiner", "examine", "latest_log"):
+        from stoker.report import examine
+
+        return examine if name == "examine" else getattr(examine, name)
     if name in __all__:
         from stoker import api
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import select
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
@@ -27,7 +27,7 @@ from stoker.core.errors import StokerError, UsageError
 from stoker.core.values import Value
 from stoker.store.records import TrialId
 from stoker.study import orders
-from stoker.study.opened import Opened, open_study
+from stoker.study.opened import Objective, Opened, open_study
 from stoker.study.ranges import DONE, State
 from stoker.study.state import Counts, TrialNow
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from stoker.engines.local import LocalAgent
+    from stoker.report.rows import Row
     from stoker.study.logs import Logs
 
 __all__ = ["Log", "StokerError", "Study", "Trial", "open", "run"]
@@ -78,13 +79,19 @@ class Trial:
 class Study:
     """A study in its store, as it was when it was last looked at. `refresh` looks again."""
 
-    def __init__(self, opened: Opened, where: str) -> None:
-        self._opened, self.where = opened, where
+    def __init__(self, opened: Opened | None, where: str) -> None:
+        self._found, self.where = opened, where
         self._bodies: dict[TrialId, Mapping[str, Any]] | None = None
 
     def __repr__(self) -> str:
         counts = self.counts
         return f"<Study {self.name} in {self.where}: {counts.finished} of {counts.total} finished>"
+
+    @property
+    def _opened(self) -> Opened:
+        if self._found is None:
+            raise StokerError(f"{self.where} has no records of a study: only tables can be made of it")
+        return self._found
 
     @property
     def name(self) -> str:
@@ -142,16 +149,24 @@ class Study:
             self._bodies = {result.trial: result.body for result in self._opened.state.results()}
         return self._bodies
 
+    # Tables
+
+    def _rows(self) -> Iterable[Row]:
+        from stoker.report.rows import rows
+
+        return rows(self._opened)
+
+    def _objective(self) -> Objective | None:
+        return self._opened.objective
+
     def table(self, *columns: str, where: str = "", sort: str = "") -> DataFrame:
         """A pandas data frame with a row for each trial, and all columns if none are named.
 
-        >>> study.table("lr", "acc.max", where="status=finished")
+        >>> study.table("lr", "acc.max", where="status=finished", sort="-acc")
         """
         from stoker.report import frames, table
-        from stoker.report.rows import rows
 
-        made = table.make(rows(self._opened), self._opened.objective, columns or ("all",), sort, where)
-        return frames.frame(made)
+        return frames.frame(table.make(self._rows(), self._objective(), columns or ("all",), sort, where))
 
     def group(self, *names: str, where: str = "") -> DataFrame:
         """Finished trials taken together by these parameters: count, and mean and std of each metric.
@@ -159,15 +174,16 @@ class Study:
         >>> study.group("lr")  # over seeds
         """
         from stoker.report import frames, grouping
-        from stoker.report.rows import rows
 
-        return frames.frame(grouping.group(rows(self._opened), self._opened.objective, names, where))
+        return frames.frame(grouping.group(self._rows(), self._objective(), names, where))
 
     def progress(self) -> DataFrame:
         """All series that managers recorded, as one long pandas data frame: a row for each value."""
         from stoker.report import frames
 
         return frames.progress(self._opened)
+
+    # Doing
 
     def refresh(self) -> Study:
         """Look at the store again. Trials that were handed out stay as they were."""
@@ -221,14 +237,53 @@ class Study:
         return not counts.running and (self._opened.state.is_stopped or not counts.waiting)
 
 
-def open(where: str | PathLike[str] = "output") -> Study:
+class _WithoutRecords(Study):
+    """A directory that has trials, but no records of a study; see `stoker.report.legacy`."""
+
+    def __init__(self, where: str, file: str | None) -> None:
+        from stoker.report import legacy
+
+        super().__init__(None, where)
+        self._told = legacy.told_by(file)
+
+    def __repr__(self) -> str:
+        return f"<Study in {self.where}, without records>"
+
+    @property
+    def name(self) -> str:
+        """The name of the folder that it is in."""
+        return Path(self.where).absolute().parent.name
+
+    def _rows(self) -> Iterable[Row]:
+        from stoker.report import legacy
+
+        return legacy.rows(Path(self.where), self._told.patterns)
+
+    def _objective(self) -> Objective | None:
+        return self._told.objective
+
+    def progress(self) -> DataFrame:
+        from stoker.report import frames, legacy
+
+        return frames.long(legacy.parts(Path(self.where)))
+
+    def refresh(self) -> Study:
+        return self  # it is looked at whenever a table is made
+
+
+def open(where: str | PathLike[str] = "output", file: str | PathLike[str] | None = None) -> Study:
     """The study in an output directory, or at the URL of a bucket; StokerError if there is none.
+
+    Of a directory that has trials but no records, tables can be made; a study `file` tells their metrics.
 
     >>> stoker.open("gs://bucket/study").counts.finished
     """
     word = fspath(where)
+    from stoker.report.legacy import is_legacy
     from stoker.study.logs import read_again
 
+    if is_legacy(word):
+        return _WithoutRecords(word, None if file is None else fspath(file))
     return Study(open_study(word, is_gone, read_again), word)
 
 

@@ -174,7 +174,7 @@ def test_a_training_that_is_killed_ends_the_same_bit_for_bit(
     trials = Trials(with_torch, text, tmp_path)
     assert [trials.stop(most=0.25) for _ in range(30)].count(-signal.SIGKILL) > 15
     trials.compare()
-    assert trials.attempts_that_trained() > 3
+    assert trials.attempts_that_trained() > 1
 
 
 def test_so_does_one_that_is_asked_to_stop_with_all_its_workers(with_torch: Forker, tmp_path: Path) -> None:

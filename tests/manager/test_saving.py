@@ -147,7 +147,12 @@ def test_two_states_are_kept_and_what_they_name(tmp_path: Path, make: Make) -> N
     step(manager, 5)
     step(manager, 6)
     names = sorted(path.name for path in tmp_path.glob("checkpoints/*"))
-    assert names == ["train.1-1.000002.best", "train.1-2.000001.state", "train.1-2.000002.state"]
+    assert names == [
+        "train.1-1.000002.best",
+        "train.1-1.000005.params",
+        "train.1-2.000001.state",
+        "train.1-2.000002.state",
+    ]
 
 
 # What can be saved

@@ -78,7 +78,6 @@ def test_one_mistake_is_told_once() -> None:
     [
         ("metrics: {val_lss: 'a (.)'}", "did you mean 'val_lss'?"),
         ("metrics: {bleu: 'a (.)'}", r"`metrics: {val_loss: 'val_loss=(\S+)'}` reads it from"),
-        ("retry: 1", r"`metrics: {val_loss: 'val_loss=(\S+)'}` reads it from"),
     ],
 )
 def test_an_objective_that_nothing_gives_is_a_hint(metrics: str, remedy: str) -> None:
@@ -87,6 +86,10 @@ def test_an_objective_that_nothing_gives_is_a_hint(metrics: str, remedy: str) ->
     assert (hint.line, hint.column, hint.text) == (3, 21, "val_loss")
     assert hint.message == "objective: no pattern under metrics gives 'val_loss'"
     assert hint.remedy.startswith(remedy)
+
+
+def test_without_any_patterns_a_manager_may_give_it() -> None:
+    assert load(Source("params.yaml", "template: run\nobjective: {metric: val_loss, goal: min}\n")).hints == ()
 
 
 def test_an_objective_that_a_pattern_gives_is_none() -> None:

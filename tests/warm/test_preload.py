@@ -272,7 +272,7 @@ def test_a_module_that_changed_is_imported_anew(workplace: Path, log: Path) -> N
         (pid,) = one.parent_pids()
         one.run("python script.py", log)
         assert one.parent_pids() == [pid]
-        write("part.py", "VALUE = 2")
+        write("part.py", "VALUE = 2  # longer: within a second Python tells files apart by their size")
         one.run("python script.py", log)
         assert pid not in one.parent_pids()
         write("script.py", "import mine, part; print('new', mine.VALUE, part.VALUE)")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from stoker import manager
 from stoker.agent import gpus, guardian
 from stoker.agent.access import Inline, Threaded, Threads
 from stoker.agent.agent import Agent
@@ -26,14 +23,15 @@ from stoker.agent.loop import Event, Loop
 from stoker.agent.preload import Parents, Serving
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
-from stoker.agent.slots import child_environment
+from stoker.agent.slots import child_environment, with_manager
 from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
+from stoker.manager import trial as managed
 from stoker.store.records import Status, TrialId
 from stoker.study.metrics import metrics_of, read_metrics, read_series
-from stoker.study.place import RECORDS, Place
+from stoker.study.place import FLAT, RECORDS, Place
 from stoker.study.work import Focus, Planned, StudyWork
 
 if TYPE_CHECKING:
@@ -188,8 +186,10 @@ class LocalWorld:
             notes["metrics"] = {**notes.get("metrics", {}), **metrics}
 
     def _own_directory(self, trial: TrialId) -> str:
-        """Where the trial's manager writes, also if all logs are in one directory."""
-        return f"{os.path.abspath(self._output)}/{self._name(trial)}"  # noqa: PTH100
+        """Where the trial's manager writes: its directory, but for trials that share one."""
+        is_flat = self.study.planned(trial.iteration).is_flat
+        output = os.path.abspath(self._output)  # noqa: PTH100
+        return f"{output}/{FLAT if is_flat else ''}{self._name(trial)}"
 
     def _patterns(self, trial: TrialId) -> Mapping[str, str]:
         found = self.study.newest(trial).study.settings.get("metrics", {})
@@ -268,20 +268,22 @@ class LocalWorld:
             if started is not None:
                 return started
             spec = replace(spec, about={**spec.about, "STOKER_WARM": self._serving.address()})
-        started = await self._preloaded(attempt, label, settings.get("preload"), spec)
+        started = await self._preloaded(attempt, slot, settings.get("preload"), spec)
         if started is None and attempt not in self._cancelled:
             started = self._processes.start(spec)
         if started is not None and is_served:
             self._serving.expect(label, stage, started)
         return started
 
-    async def _preloaded(self, attempt: Attempt, label: str, modules: object, spec: Spec) -> Stage | None:
+    async def _preloaded(self, attempt: Attempt, slot: int, modules: object, spec: Spec) -> Stage | None:
         """Start a stage from a parent that has its modules; None if that is not asked for or not possible."""
         if not isinstance(modules, tuple):
             return None
         self._starting.add(attempt)
+        self._tell({"event": "wait", "slot": slot, "text": f"importing {', '.join(map(str, modules))}"})
         try:
             wanted = lambda: attempt not in self._cancelled  # noqa: E731
+            label = self._keeper.slots[slot].label
             return await self._parents.start(label, tuple(map(str, modules)), spec, wanted)
         finally:
             self._starting.discard(attempt)
@@ -335,17 +337,10 @@ class LocalWorld:
         self, attempt: Attempt, stage: str, params: Mapping[str, Value], planned: Planned
     ) -> dict[str, str]:
         """What a training script's manager finds its trial by."""
-        objective = planned.study.settings.get("objective")
-        return {
-            "STOKER_TRIAL": str(attempt.trial),
-            "STOKER_STAGE": stage,
-            "STOKER_ROUND": str(attempt.round),
-            "STOKER_ATTEMPT": str(attempt.number),
-            "STOKER_SINCE": str(self._since.get(attempt, 1)),
-            "STOKER_DIRECTORY": self._own_directory(attempt.trial),
-            "STOKER_PARAMS": json.dumps(params),
-            "STOKER_OBJECTIVE": json.dumps(objective) if objective else "",
-        }
+        directory, since = self._own_directory(attempt.trial), self._since.get(attempt, 1)
+        whose = attempt.round, attempt.number
+        told = managed.Trial(params, directory, stage, whose, planned.study.objective, since)
+        return managed.to_environment(told, str(attempt.trial))
 
     def _directory(self, trial: TrialId) -> str:
         """Where the trial's files are, as this process reaches them."""
@@ -366,10 +361,7 @@ class LocalWorld:
             asked = (
                 {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
             )
-            whole = child_environment(self._keeper.slots[slot], os.environ, asked)
-            whole["PATH"] = os.pathsep.join(filter(None, (whole.get("PATH"), manager.BIN)))
-            whole["STOKER_PYTHON"] = sys.executable
-            whole["PYTHONPATH"] = os.pathsep.join(filter(None, (manager.PATH, whole.get("PYTHONPATH"))))
+            whole = with_manager(child_environment(self._keeper.slots[slot], os.environ, asked))
             self._environments[key] = {n: v for n, v in whole.items() if os.environ.get(n) != v}
         return self._environments[key]
 

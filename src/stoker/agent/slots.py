@@ -13,11 +13,13 @@ says `resource: [0, 1]` runs in any allotment of two.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stoker import manager
 from stoker.agent.gpus import Gpu
 from stoker.agent.locks import MOST_SHARES
 from stoker.core.errors import UsageError
@@ -135,6 +137,16 @@ def child_environment(slot: Slot, inherited: Mapping[str, str], study: Mapping[s
     given = {*users, *(_FOLLOW_OMP if "OMP_NUM_THREADS" in users else ())}
     defaults = {name: value for name, value in (*slot.defaults.items(), _UNBUFFERED) if name not in given}
     return {**defaults, **users, **slot.environment}
+
+
+def with_manager(environment: Mapping[str, str]) -> dict[str, str]:
+    """With the package and the command `stoker` on the paths, whatever else is there."""
+    return {
+        **environment,
+        "PATH": os.pathsep.join(filter(None, (environment.get("PATH"), manager.BIN))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (manager.PATH, environment.get("PYTHONPATH")))),
+        "STOKER_PYTHON": sys.executable,
+    }
 
 
 # What is visible, and what is meant

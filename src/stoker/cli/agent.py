@@ -67,6 +67,8 @@ def _print(event: dict[str, Any]) -> None:
         sys.stdout.write(
             f"{when} STORE {'away: ' + printable(event['why']) if event['away'] else 'is back'}\n"
         )
+    elif event["event"] == "note":
+        sys.stdout.write(f"{when} NOTE  {printable(event['text'])}\n")
     elif event["event"] == "slots":
         for slot in event["slots"]:
             told = f"held by {printable(slot['holder'])}" if slot["holder"] else "ready"

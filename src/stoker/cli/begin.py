@@ -177,7 +177,8 @@ def _look_around(begun: Begun) -> None:
         begun.told.append(f"{many} at work on this study, with {running} trials running")
     left = counts[State.LOST] + counts[State.RELEASED]
     if left:
-        begun.told.append(f"{left:,} were interrupted, and go on")
+        were = "1 trial was" if left == 1 else f"{left:,} trials were"
+        begun.told.append(f"{were} interrupted: run again, from the last checkpoint where there is one")
     if counts["left"] == 0:
         begun.is_left = False
         begun.told.append("nothing is left to do (-f runs finished trials again)")

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from pathlib import PurePath
 from signal import Signals
 from time import localtime, strftime
@@ -23,6 +24,10 @@ _SHELL_SAYS = {126: "the command cannot be executed", 127: "command not found"}
 
 
 # What the caller gives, and gets
+
+
+MOST_METRICS = 8
+"""So many metrics of a trial are shown in a line."""
 
 
 class Wish(Enum):
@@ -162,6 +167,9 @@ class Board:
         self.state: State | None = None
         self.slots: tuple[Slot, ...] = ()
         self.notes: tuple[str, ...] = ()
+        self._of_slots: tuple[str, ...] = ()
+        self._said: tuple[str, ...] = ()
+        self.waits: dict[int, str] = {}  # slot → what it does before its trial starts
         self.tasks: dict[str, Task] = {}  # by trial: one stage of it runs at a time
         self.begun: set[str] = set()  # trials that run here, also between two of their stages
         self.recent: deque[Ended] = deque(maxlen=RECENT)
@@ -191,7 +199,13 @@ class Board:
             case "slots":
                 told = event["slots"]
                 self.slots = tuple(Slot(printable(slot["label"]), printable(slot["holder"])) for slot in told)
-                self.notes = tuple(printable(note) for note in event.get("notes", ()))
+                self._of_slots = tuple(printable(note) for note in event.get("notes", ()))
+                self.notes = (*self._of_slots, *self._said)
+            case "note":
+                self._said = (*self._said, printable(event["text"]))
+                self.notes = (*self._of_slots, *self._said)
+            case "wait":
+                self.waits[event["slot"]] = printable(event["text"])
             case "start":
                 return self._start(event)
             case "end":
@@ -207,6 +221,7 @@ class Board:
     def _start(self, event: Mapping[str, Any]) -> Task:
         task = self.tasks[event["trial"]] = _task(event, event["time"])
         self.begun.add(event["trial"])
+        self.waits.pop(event["slot"], None)
         self.stage_width = max(self.stage_width, len(f"{task.step} {task.stage}"))
         return task
 
@@ -358,11 +373,15 @@ def _killed_by(signal: int) -> str:
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """`val_accuracy 0.93, loss 0.2`."""
-    return ", ".join(
-        f"{printable(name)} {value:.4g}" if isinstance(value, float) else printable(f"{name} {value}")
-        for name, value in metrics.items()
-    )
+    """`val_accuracy 0.93, loss 0.2`: the first ones, as there may be thousands."""
+    told = [
+        f"{printable(name)[:60]} {value:.4g}"
+        if isinstance(value, float)
+        else printable(f"{name} {value}")[:80]
+        for name, value in islice(metrics.items(), MOST_METRICS)
+    ]
+    more = len(metrics) - len(told)
+    return ", ".join([*told, *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def duration(seconds: float) -> str:

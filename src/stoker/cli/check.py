@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -299,15 +300,28 @@ def _facts(chosen: Chosen, duplicates: list[int | None]) -> Iterator[tuple[str, 
     if chosen.study.orphans:
         used = {hole.name for stage in chosen.study.stages for hole in stage.template.holes}
         names = ", ".join(f"{name} {suggest(name, used)}".strip() for name in chosen.study.orphans)
-        yield "orphans", f"{names} (used by no command)"
+        yield "orphans", f"{names} (used by no command; a manager may read them)"
     if chosen.study.waiting:
         them = "it" if len(chosen.study.waiting) == 1 else "them"
         yield "not yet", f"{', '.join(chosen.study.waiting)} (checked; this version does not act on {them})"
     yield from ((label, printable(line)) for label, line in _Earlier(chosen).told())
 
 
+def _slots_here() -> str:
+    """What `auto` comes to on this machine."""
+    from stoker.agent.gpus import read
+    from stoker.agent.slots import plan_slots, usable_cores
+
+    gpus, cores = read().gpus, usable_cores()
+    count = len(plan_slots(None, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), cores).slots)
+    if gpus:
+        return f"auto: here {count}, one per GPU"
+    shares = "1 for all" if count == 1 else f"{count}, shares of the"
+    return f'auto: no GPU here, so {shares} {cores} cores; `resource: ["", ""]` makes two'
+
+
 def _slots_text(slots: tuple[str, ...] | None) -> str:
     if slots is None:
-        return "auto: one per GPU, or shares of the cores if there is none"
+        return _slots_here()
     named = (f"GPU{'s' * (',' in slot)} {slot}" if slot not in ("", "-1") else "no GPU" for slot in slots)
     return f"{len(slots)}: {' · '.join(named)}"

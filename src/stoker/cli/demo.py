@@ -1,8 +1,8 @@
 """Run a small, real study here, to see what Stoker does. It takes about half a minute on two cores.
 
 Twelve networks learn to read scikit-learn's handwritten digits, two at a time; one of them fails on
-purpose. The study is written into a new directory, run with `stoker run`, and shown as a table. Its
-files are yours to play with afterwards.
+purpose. The study is written into a new directory, run with `stoker run`, and shown as a table and as a
+page, report.html. Its files are yours to play with afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FILES = {
     "test.py": "the second stage of each trial",
     "digits.py": "the data of both",
 }
-MADE = ("output", "__pycache__")
+MADE = ("output", "report.html", "__pycache__")
 """What running it makes."""
 ON_PURPOSE = "too fast"
 """The title of the sweep that cannot work."""
@@ -48,7 +48,7 @@ ON_PURPOSE = "too fast"
 NEXT = {
     "stoker run": "again: only what failed runs",
     "stoker status": "how it is, also while it runs",
-    "stoker logs 9": "why trial 9 failed",
+    "stoker errors": "why trial 9 failed",
     "stoker check": "what params.yaml runs; add a value",
 }
 
@@ -129,6 +129,7 @@ def write(place: Path) -> None:
 def conclude(opened: Opened, way: str) -> int:
     """Show all results, and what to try next. Returns 1 if anything failed that was not meant to."""
     from stoker.cli.display import console
+    from stoker.cli.report import write as write_report
 
     metrics: Any = opened.study.settings["metrics"]
     rows = rows_of(opened)
@@ -138,6 +139,8 @@ def conclude(opened: Opened, way: str) -> int:
     for row in rows:
         if row.is_meant_to_fail and row.status == "failed":
             _say("", f"Trial {row.trial.number} failed on purpose: its learning rate is absurd.")
+    _say("", "All of it to look at, in one page:")
+    write_report(opened, "report.html", with_code=False)  # which is Stoker's own, if any
     _say("", "Try next:")
     _say_columns({way: "", **NEXT})
     bad = [row for row in rows if row.status != "finished" and not row.is_meant_to_fail]

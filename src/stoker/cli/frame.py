@@ -37,7 +37,18 @@ def run(name: str, words: Sequence[str]) -> int:
         if name.endswith((".yaml", ".yml")):
             raise UsageError(f"'{name}' is no command; did you mean `stoker check {name}`?")
         raise UsageError(f"there is no command '{name}'; {suggest(name, COMMANDS) or 'see stoker --help'}")
-    return module(name).run(parser(name).parse_args(list(words)))
+    return module(name).run(parser(name).parse_args(_joined(words)))
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """`--sort -acc` is meant as `--sort=-acc`, though it looks like two options."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--sort" and word.startswith("-"):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def module(name: str) -> Command:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -15,15 +14,15 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from stoker import manager
 from stoker.agent.gpus import read
 from stoker.agent.processes import Ended, Spec, Stage
-from stoker.agent.slots import child_environment, plan_slots, usable_cores
+from stoker.agent.slots import child_environment, plan_slots, usable_cores, with_manager
 from stoker.cli.board import duration, words_for
 from stoker.cli.study_options import Chosen
 from stoker.cli.told import many
 from stoker.core.values import Value
 from stoker.manager import tree
+from stoker.manager import trial as managed
 from stoker.manager.trial import files
 from stoker.plan.trials import Trial
 from stoker.spec.problems import printable
@@ -171,18 +170,8 @@ class Runs:
 
     def _about(self, stage: str, directory: Path, number: int) -> dict[str, str]:
         """What an agent tells a script's manager; and that it shall save whenever it can."""
-        objective = self._study.settings.get("objective")
-        return {
-            "STOKER_TRIAL": f"1.{self.trial.number}",
-            "STOKER_STAGE": stage,
-            "STOKER_ROUND": "1",
-            "STOKER_ATTEMPT": str(number),
-            "STOKER_SINCE": "1",
-            "STOKER_DIRECTORY": str(directory),
-            "STOKER_PARAMS": json.dumps(self.trial.params),
-            "STOKER_OBJECTIVE": json.dumps(objective) if objective else "",
-            "STOKER_SAVE_EVERY": "1",
-        }
+        told = managed.Trial(self.trial.params, str(directory), stage, (1, number), self._study.objective)
+        return {**managed.to_environment(told, f"1.{self.trial.number}"), "STOKER_SAVE_EVERY": "1"}
 
 
 def _slot(chosen: Chosen) -> tuple[str, Mapping[str, str]]:
@@ -192,7 +181,7 @@ def _slot(chosen: Chosen) -> tuple[str, Mapping[str, str]]:
     asked = chosen.study.settings.get("env")
     words = {str(name): str(value) for name, value in asked.items()} if isinstance(asked, dict) else {}
     whole = child_environment(slots[0], os.environ, words) if slots else {**os.environ, **words}
-    whole["PYTHONPATH"] = os.pathsep.join(filter(None, (manager.PATH, whole.get("PYTHONPATH"))))
+    whole = with_manager(whole)
     return slots[0].devices if slots else "", whole
 
 

@@ -202,6 +202,8 @@ def _other_lines(board: Board, event: Mapping[str, Any], before: tuple[Any, Any,
                 if slot not in slots and (slot.holder or slots):
                     yield f"SLOT  {slot.label} " + (f"is held by {slot.holder}" if slot.holder else "is free")
             yield from (f"NOTE  {note}" for note in board.notes if note not in notes)
+        case "note":
+            yield from (f"NOTE  {note}" for note in board.notes if note not in notes)
         case "trial" if event.get("metrics"):
             ended = board.recent[-1]
             yield f"TRIAL {ended.outcome.value} {board.number(ended)} {ended.name} {ended.told}"

@@ -123,11 +123,12 @@ def _slots(board: Board, view: View, room: int) -> Iterator[Text]:
     columns = _columns(board, view.width)
     tasks, loose = board.in_slots(), [task for task in board.tasks.values() if task.slot is None]
     rows: list[tuple[str, Task | None, str]] = [
-        (slot.label, task, slot.holder) for slot, task in zip(board.slots, tasks, strict=True)
+        (slot.label, task, f"held by {slot.holder}" if slot.holder else board.waits.get(number, ""))
+        for number, (slot, task) in enumerate(zip(board.slots, tasks, strict=True))
     ] + [("no slot", task, "") for task in loose]
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
-    for label, task, holder in shown:
-        yield _row(board, columns, label, task, holder)
+    for label, task, why in shown:
+        yield _row(board, columns, label, task, why)
     if hidden := rows[len(shown) :]:
         running = sum(task is not None for _, task, _ in hidden)
         yield Text(f"and {len(hidden):,} more, {running:,} of them running", "dim")
@@ -135,15 +136,15 @@ def _slots(board: Board, view: View, room: int) -> Iterator[Text]:
         yield Text("waiting for a slot" if board.notes else "starting", "dim")
 
 
-def _row(board: Board, columns: _Columns, label: str, task: Task | None, holder: str) -> Text:
+def _row(board: Board, columns: _Columns, label: str, task: Task | None, why: str) -> Text:
     line = Text.assemble((fit(label, columns.label), "cyan"), "  ")
     if task is None:
         idle = "paused" if board.paused else "idle"
-        return line.append(f"held by {holder}" if holder else idle, "yellow" if holder else "dim")
+        return line.append(why or idle, "yellow" if why else "dim")
     line.append(f"{fit(task.name, columns.name)}  {fit(f'{task.step} {task.stage}'.strip(), columns.stage)}")
     line.append(f"  {clock(board.now - task.began):>8}", "dim")
     if columns.metric:
-        line.append(f"  {fit(board.metric(task), columns.metric).rstrip()}")
+        line.append(f"  {clip(board.metric(task), columns.metric)}")
     return line
 
 
@@ -234,6 +235,14 @@ def fit(text: str, width: int) -> str:
     while cell_len(tail) > end:
         tail = tail[1:]
     return set_cell_size(f"{set_cell_size(text, max(0, width - 1 - end)).rstrip()}…{tail}", width)
+
+
+def clip(text: str, width: int) -> str:
+    """Names and numbers in at most so many cells: the last are left out, rather than half of one shown."""
+    parts = text.split("  ")
+    while len(parts) > 1 and cell_len("  ".join(parts)) > width:
+        parts.pop()
+    return fit("  ".join(parts), width).rstrip()
 
 
 # The terminal

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import time
+from math import isfinite
 
 from stoker.core.errors import StokerError, UsageError
 from stoker.manager.progress import append, head
@@ -36,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "this is no stage of a study: `stoker log` belongs into a command that `stoker run` runs"
         )
+    if options.step is not None and not isfinite(options.step):
+        raise UsageError("--step is a number that counts")
     trial, now = from_environment(os.environ), round(time.time(), 3)
     lines = [_line(word, options.step, now) for word in options.values]
     try:

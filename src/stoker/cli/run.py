@@ -15,6 +15,7 @@ import argparse
 import shlex
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from stoker.cli.study_options import (
@@ -27,6 +28,8 @@ from stoker.cli.study_options import (
 )
 from stoker.core.errors import UsageError
 from stoker.spec.problems import printable
+from stoker.store.interface import StoreError
+from stoker.study.opened import Opened
 
 USAGE = "[FILE]"
 EXAMPLES = """\
@@ -81,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if not begun.is_left:
         return 0
     if options.detach:
-        return _detach(begun.agent_words, chosen)
+        return _detach(begun.agent_words, chosen, begun.opened)
 
     from stoker.cli.watch import watch
 
@@ -98,13 +101,23 @@ def _print_commands(chosen: Chosen) -> int:
     return 0
 
 
-def _detach(words: list[str], chosen: Chosen) -> int:
+def _wait_for(pid: int, opened: Opened, most: float = 10.0) -> None:
+    """Until the agent is seen in the study: whoever asks for the status next shall see it at work."""
+    until = time.monotonic() + most
+    while time.monotonic() < until and not any(agent.pid == pid for agent in opened.state.agents()):
+        time.sleep(0.1)
+        with suppress(StoreError):
+            opened.refresh()
+
+
+def _detach(words: list[str], chosen: Chosen, opened: Opened) -> int:
     from stoker.engines.local import start_detached
 
     log = Path(chosen.output) / ".stoker" / f"agent.{time.strftime('%Y%m%d.%H%M%S')}.log"
     if "://" in chosen.output:
         log = Path(f"stoker-agent.{time.strftime('%Y%m%d.%H%M%S')}.log")
     pid = start_detached(words, log)
+    _wait_for(pid, opened)
     which = "" if chosen.output == DEFAULT_OUTPUT else f" -o {shlex.quote(chosen.output)}"
     commands = {
         f"stoker status{which}": "how far it is; --watch follows",

@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -216,8 +216,17 @@ def _trial_json(opened: Opened, now: TrialNow, body: Any = None) -> dict[str, An
     }
     if now.state in DONE:
         result = opened.state.result(now) if body is None else body
-        told.update(metrics=opened.metrics(now.trial, result), result=result)
+        told.update(metrics=_finite(opened.metrics(now.trial, result)), result=_finite(result))
     return told
+
+
+def _finite(found: Any) -> Any:
+    """The same without numbers that JSON does not have: they are null."""
+    if isinstance(found, Mapping):
+        return {name: _finite(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_finite(value) for value in found]
+    return None if isinstance(found, float) and not isfinite(found) else found
 
 
 def _json_value(value: Value) -> Value:

@@ -239,7 +239,7 @@ class Page:
         """What a running trial said last; a bucket would have to be asked for its whole log."""
         if log is None or log.file is not None:
             return ""
-        return last_metrics(log.path, self._opened.study.settings.get("metrics"))
+        return last_metrics(log.path, self._opened.study.settings)
 
     def _failed(self, width: int | None) -> Iterator[Text]:
         total = self._opened.state.counts().failed

@@ -108,7 +108,7 @@ def slots_of(agent: Agent) -> int:
     return agent.slots if 0 < agent.slots <= MOST_SLOTS else 0
 
 
-def last_metrics(log: str, patterns: object) -> str:
+def last_metrics(log: str, settings: Mapping[str, object]) -> str:
     """`step 1200  loss 0.2`: what a running trial said last, in its log or to its manager."""
-    found = read_latest(log, patterns)
+    found = read_latest(log, settings.get("metrics"), settings.get("objective"))
     return printable("  ".join(f"{name} {value:.5g}" for name, value in found.items()))

@@ -79,12 +79,11 @@ class Seen:
 
     def last_metric(self, trial: str) -> str:
         """What the running trial said last."""
-        patterns = self._begun.chosen.study.settings.get("metrics")
         if trial not in self._logs:
             return ""
         now, (looked, told) = time.monotonic(), self._metrics.get(trial, (0.0, ""))
         if now - looked > 0.7:
-            told = last_metrics(self._logs[trial], patterns)
+            told = last_metrics(self._logs[trial], self._begun.chosen.study.settings)
             self._metrics[trial] = (now, told)
         return told
 
@@ -188,6 +187,11 @@ def best_lines(begun: Begun, most: int = 3) -> list[str]:
     if objective is None:
         return []
     found = [(f"{value:.6g}", trial) for value, trial in begun.opened.best(most)]
+    if not found and begun.opened.state.counts().finished:
+        return [
+            f"no trial told its {objective.metric}: record it by a manager or `stoker log`, "
+            "or read it by a pattern under `metrics`"
+        ]
     width = max((len(value) for value, _ in found), default=0)
     return [
         f"{objective.metric} {value:<{width}}  {begun.opened.trial(trial).name}" for value, trial in found

@@ -41,8 +41,9 @@ class Manager:
     """
 
     def __init__(self, trial: Trial, save_every: int | str = "auto", allow_pickle: bool = False) -> None:
+        self._own_goal: tuple[str, str] | None = None  # what the script says
+        self._defaults: dict[str, Any] = {}  # of parameters
         self._set_up(trial, save_every, allow_pickle)
-        signals.listen()
         if hasattr(os, "register_at_fork"):
             itself = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _in_child(itself))
@@ -50,20 +51,25 @@ class Manager:
 
     def _set_up(self, trial: Trial, save_every: int | str, allow_pickle: bool) -> None:
         self._trial, self._save_every, self._allow_pickle = trial, save_every, allow_pickle
-        self._writes = _is_first()
+        signals.listen()
+        self._lock = _lock(trial) if _is_first() else None
+        self._writes = self._lock is not None
+        if _is_first() and not self._writes:
+            self._complain("another process records this trial already: this one only reads")
         self._progress = Progress(trial, self._writes)
         self._add = self._progress.add
         self._saver = Saver(trial, self._complain)
         self._pace = Pace(save_every)
         self._buffer, self._params_buffer, self._best_buffer = tree.Buffer(), tree.Buffer(), tree.Buffer()
         self._tracked: dict[str, Any] = {}
-        self._goal = trial.objective
+        self._goal = trial.objective or self._own_goal
         self._best: tuple[int, float] | None = None  # place in the series, and value
         self._looked = 0  # so much of the series was looked at
         self._new_best: Callable[[str], None] | None = None  # writes a best that is not in a checkpoint yet
         self._data: dict[str, Any] | None = None  # the position in the data, within an epoch
         self._begin: dict[str, Any] | None = None  # random numbers at the begin of the epoch
         self._epoch: int | None = None  # the last that is done, if `epochs` counts
+        self._passes = 0  # loops over the data that are done
         self._is_past_data = False  # the epoch's loop over the data is over
         self._was_told = False  # that it is to stop
         self.notes: dict[str, Any] = {}
@@ -95,7 +101,7 @@ class Manager:
         if made is None and not trial.is_in_study:
             trial = _outside(trial)
         made = made or cls(trial, every, allow_pickle)
-        made._trial.params = {**(hyparams or {}), **made._trial.params}
+        made._defaults.update(hyparams or {})
         _made.add(made)
         return made
 
@@ -115,18 +121,20 @@ class Manager:
         if self._data is not None:
             self._data.setdefault("now", self._state["random"])
         self.notes.update(self._state.get("notes", {}))
-        self._saver.take_over(found.head.get("best"))
+        self._saver.take_over(found.head.get("best"), found.head.get("params"))
+        self._passes = int(found.head.get("passes") or 0)
 
     # What a trial is
 
     def get_hyparams(self) -> dict[str, Any]:
         """The trial's parameters."""
-        return Params(self._trial.params, self._trial.is_in_study)
+        return Params({**self._defaults, **self._trial.params}, self._trial.is_in_study)
 
     def set_compare_goal(self, metric: str, goal: str = "max") -> None:
         """The best model has the highest (or lowest) value of a metric. A study's objective goes first."""
         if goal not in ("max", "min"):
             raise ValueError(f"the goal is 'max' or 'min', not {goal!r}")
+        self._own_goal = metric, goal
         if not self._trial.objective:
             self._goal, self._best, self._looked = (metric, goal), None, 0
 
@@ -197,8 +205,12 @@ class Manager:
         self._is_past_data = False
         if self._found is None:
             return 0
-        epoch, counts = self._found.head.get("epoch"), self._found.head["counts"]
-        return max(counts.values(), default=0) if epoch is None else int(epoch) + 1
+        head = self._found.head
+        if head.get("epoch") is not None:
+            return int(head["epoch"]) + 1
+        if self._data is not None or self._passes:
+            return self._passes
+        return max(head["counts"].values(), default=0)
 
     start_epochs = start_epoch
 
@@ -237,6 +249,7 @@ class Manager:
             while True:
                 batch = signals.next(batches, self)
                 if batch is self:
+                    self._passes += 1
                     break
                 data["done"] += 1
                 yield batch
@@ -374,6 +387,7 @@ class Manager:
             "counts": self._progress.counts(),
             "looked": looked,  # how much of the series was looked at for the best
             "epoch": self._last_epoch(),
+            "passes": self._passes,
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         best, self._new_best = self._new_best, None
@@ -460,14 +474,12 @@ class Manager:
         if os.environ.get("STOKER_WARM"):
             from stoker.manager.warm import serve
 
-            is_first = [True]
+            runs = iter(range(sys.maxsize))
 
             def run_next() -> None:
-                if not is_first.pop():
-                    trial = from_environment(os.environ)
+                if next(runs) > 0:  # this object has served a trial
                     self._close()
-                    self._set_up(trial, self._save_every, self._allow_pickle)
-                is_first.append(False)
+                    self._set_up(from_environment(os.environ), self._save_every, self._allow_pickle)
                 self._run(run)
 
             serve(run_next)
@@ -498,7 +510,7 @@ class Manager:
         last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
         told = {"error": type(error).__name__, "message": str(error), "traceback": trace}
         try:
-            _write_json(path, {**told, "hyparams": self._trial.params, "progress": last})
+            _write_json(path, {**told, "hyparams": dict(self.get_hyparams()), "progress": last})
         except (OSError, TypeError, ValueError) as problem:
             self._complain(f"cannot record the error: {problem}")
 
@@ -510,6 +522,8 @@ class Manager:
             self._is_closed = True
             self._saver.close()
             self._progress.close()
+            if self._lock is not None and self._lock >= 0:
+                os.close(self._lock)
 
     def _complain(self, text: str) -> None:
         sys.stderr.write(f"stoker: {text}\n")
@@ -533,7 +547,8 @@ class TestManager(Manager):
 
         directory = tempfile.mkdtemp(prefix="stoker-test-")
         made = cls(Trial(hyparams or {}, directory), save_every, allow_pickle)
-        weakref.finalize(made, _remove_directory, directory, os.getpid())
+        removal = weakref.finalize(made, _remove_directory, directory, os.getpid())
+        removal.atexit = False  # at the end of the process that comes after the last checkpoint, see _close
         return made
 
     def _close(self) -> None:
@@ -578,6 +593,26 @@ def _step(name: str, step: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"a step is a number that counts; that of {name} is {number}")
     return number
+
+
+def _lock(trial: Trial) -> int | None:
+    """A lock, so that one process of an attempt writes: its descriptor; None if another has it."""
+    try:
+        import fcntl
+
+        os.makedirs(trial.directory, exist_ok=True)
+        path = os.path.join(trial.directory, f".{trial.stage}.{trial.attempt[0]}-{trial.attempt[1]}.lock")
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except (ImportError, OSError):
+        return -1  # not here: then it must do without
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    except OSError:
+        pass  # a file system that has no locks
+    return file
 
 
 def _is_first() -> bool:

@@ -231,23 +231,33 @@ def read_attempt(
     directory: str, stage: str, attempt: tuple[int, int], counts: Mapping[str, int] | None = None
 ) -> dict[str, Series]:
     """The series of an attempt with those that it goes on from; of each only so many values, if told."""
-    path = progress_path(directory, stage, attempt)
+    chain: list[tuple[list[dict[str, Any]], Mapping[str, int] | None]] = []
+    before: tuple[int, int] | None = attempt
+    while before is not None:  # from the last attempt back to the first: there may be a thousand
+        lines = list(_lines(progress_path(directory, stage, before)))
+        chain.append((lines, counts))
+        after: dict[str, Any] = (lines[0].get("after") if lines else None) or {}
+        is_known = isinstance(after, dict) and _is_before(after, before)
+        before, counts = (tuple(after["attempt"]), after["counts"]) if is_known else (None, None)
     series: dict[str, Series] = {}
-    for number, line in enumerate(_lines(path)):
-        after = line.get("after") if number == 0 else None
-        if isinstance(after, dict) and _is_before(after, attempt):
-            series = read_attempt(directory, stage, tuple(after["attempt"]), after["counts"])
-        elif isinstance(line.get("name"), str) and isinstance(line.get("values"), list):
-            try:
-                series.setdefault(line["name"], Series()).extend(line)
-            except (TypeError, ValueError, OverflowError):  # not written by us
-                continue
-    if counts is not None:
-        for name in list(series):
-            series[name].cut(max(0, counts.get(name, 0)))
-            if not series[name].values:
-                del series[name]
+    for lines, most in reversed(chain):
+        for line in lines:
+            if isinstance(line.get("name"), str) and isinstance(line.get("values"), list):
+                try:
+                    series.setdefault(line["name"], Series()).extend(line)
+                except (TypeError, ValueError, OverflowError):  # not written by us
+                    continue
+        if most is not None:
+            _cut(series, most)
     return series
+
+
+def _cut(series: dict[str, Series], counts: Mapping[str, int]) -> None:
+    """Leave of each series as many values as are told, and none of which nothing is left."""
+    for name in list(series):
+        series[name].cut(max(0, counts.get(name, 0)))
+        if not series[name].values:
+            del series[name]
 
 
 def _is_before(after: Mapping[str, Any], attempt: tuple[int, int]) -> bool:

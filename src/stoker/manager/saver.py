@@ -57,6 +57,7 @@ class Saver:
         self._changed = threading.Condition()
         self._ends = False
         self._best: dict[str, Any] | None = None  # file and checksum of the best that is written
+        self._params: dict[str, Any] | None = None  # the same for what was given to `save_progress` last
         self._new_best: Callable[[str], None] | None = None  # one that is to be written yet
         self.seconds = 0.0  # that the last checkpoint took to write
         self.failed = ""  # why the last one was not written
@@ -126,7 +127,7 @@ class Saver:
         made: list[str] = []
         try:
             best = self._best if self._new_best is None else self._part(self._new_best, "best", made)
-            params = None if job.params is None else self._part(job.params, "params", made)
+            params = self._params if job.params is None else self._part(job.params, "params", made)
             about = {**job.about, "attempt": list(self._trial.attempt), "params": params, "best": best}
             path = self._path("state")
             job.state.write(f"{path}.tmp", about)
@@ -135,7 +136,7 @@ class Saver:
             for name in (*made, *(self._path(kind) + ".tmp" for kind in ("state", "params", "best"))):
                 _remove(name)
             raise
-        self._best, self._new_best = best, None
+        self._best, self._params, self._new_best = best, params, None
         self._sync_directory()
         self._tidy()
 
@@ -183,9 +184,9 @@ class Saver:
                 if os.path.basename(file.path) not in kept and file.order < newest:
                     _remove(file.path)
 
-    def take_over(self, best: dict[str, Any] | None) -> None:
-        """An earlier attempt's best is the best so far."""
-        self._best = best
+    def take_over(self, best: dict[str, Any] | None, params: dict[str, Any] | None) -> None:
+        """An earlier attempt's best is the best so far, and what it was given last is what was given."""
+        self._best, self._params = best, params
 
 
 class Found:

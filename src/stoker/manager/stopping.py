@@ -31,7 +31,6 @@ class Signals:
 
     def __init__(self) -> None:
         self.asked = 0.0  # when; 0 if nobody has
-        self._waits = False  # for data
         self._forking = threading.local()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._forget)
@@ -45,8 +44,6 @@ class Signals:
         self.asked = time.monotonic()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.hush()
-        if self._waits:
-            raise InterruptedError("asked to stop")
 
     def hush(self) -> None:
         """Workers of a DataLoader heard it too: that they end must not raise amid a step or a save."""
@@ -54,14 +51,13 @@ class Signals:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def next(self, batches: Iterator[Any], end: Any) -> Any:
-        """The next batch, or the end. A request to stop raises here, as the batch need not come any more."""
-        self._waits = True
-        try:
-            if self.asked:
-                raise InterruptedError("asked to stop")
-            return next(batches, end)
-        finally:
-            self._waits = False
+        """The next batch, or the end; none after a request to stop.
+
+        One that is being made is waited for: it has drawn random numbers, which must not be drawn again.
+        """
+        if self.asked:
+            raise InterruptedError("asked to stop")
+        return next(batches, end)
 
     def _hold(self) -> None:
         """Before a fork: a child that is asked to end must not take it for its parent's, and stay."""
@@ -71,7 +67,7 @@ class Signals:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _forget(self) -> None:
-        self.asked, self._waits = 0.0, False
+        self.asked = 0.0
         if signal.getsignal(signal.SIGTERM) == self._hear:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._let_go()

@@ -72,6 +72,21 @@ def from_environment(environment: Mapping[str, str]) -> Trial:
     )
 
 
+def to_environment(trial: Trial, number: str) -> dict[str, str]:
+    """What tells a script its trial."""
+    objective = {"metric": trial.objective[0], "goal": trial.objective[1]} if trial.objective else None
+    return {
+        "STOKER_TRIAL": number,
+        "STOKER_STAGE": trial.stage,
+        "STOKER_ROUND": str(trial.attempt[0]),
+        "STOKER_ATTEMPT": str(trial.attempt[1]),
+        "STOKER_SINCE": str(trial.since),
+        "STOKER_DIRECTORY": trial.directory,
+        "STOKER_PARAMS": json.dumps(trial.params),
+        "STOKER_OBJECTIVE": json.dumps(objective) if objective else "",
+    }
+
+
 class File:
     """A file of some attempt: its name tells whose it is."""
 

@@ -2,46 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from stoker.core.errors import StokerError
-from stoker.report.rows import series_of
-from stoker.report.table import Table
+from stoker.core.values import text
+from stoker.report.rows import Part, Trials, parts
+from stoker.report.table import Cell, Table, uncollected
 from stoker.study.opened import Opened
+from stoker.study.ranges import State
 
 try:
+    import numpy
     import pandas
     from pandas import DataFrame
 except ImportError:
     raise StokerError("data frames need pandas: pip install 'stoker[report]'") from None
 
+PROGRESS = ("trial", "name", "stage", "series", "step", "value", "time")
+
 
 def frame(table: Table) -> DataFrame:
     """A data frame with the same columns; cells that are unknown are missing values."""
-    cells = {name: _plain(table.column(name)) for name in table.columns}
-    return DataFrame(cells, columns=list(table.columns))
+    with uncollected():
+        made: DataFrame = DataFrame(
+            {name: _column(table.column(name)) for name in table.columns}, columns=list(table.columns)
+        )
+        return made
+
+
+def _column(cells: list[Cell]) -> Any:
+    """Numbers that remember their spelling become plain ones; whole ones stay so where some are missing."""
+    kinds = {_kind(cell) for cell in cells}
+    plain: Any = [float(cell) if isinstance(cell, float) else cell for cell in cells]
+    if kinds in ({"int", None}, {"bool", None}):
+        return pandas.Series(plain, dtype="Int64" if "int" in kinds else "boolean")
+    if kinds == {None}:
+        return pandas.Series(plain, dtype="float64")
+    return pandas.Series(plain, dtype=object) if "large" in kinds else plain
+
+
+def one_kind(table: Table) -> DataFrame:
+    """A data frame for files whose columns have one type each: where they are mixed, all become texts."""
+    made: dict[str, Any] = {}
+    for name in table.columns:
+        cells = table.column(name)
+        kinds = {_kind(cell) for cell in cells}
+        is_plain = kinds <= {"int", "float", None} or kinds <= {"bool", None}
+        made[name] = _column(cells) if is_plain else [None if c is None else text(c) for c in cells]
+    found: DataFrame = DataFrame(made, columns=list(table.columns))
+    return found
+
+
+def _kind(cell: Cell) -> str | None:
+    if cell is None or isinstance(cell, (bool, str)):
+        return None if cell is None else type(cell).__name__
+    return "float" if isinstance(cell, float) else "int" if abs(cell) < 2**63 else "large"
 
 
 def progress(opened: Opened) -> DataFrame:
     """All series of all trials, a row for each value."""
-    parts = []
-    for now in opened.state.trials():
-        for stage, found in series_of(opened, now.trial).items():
-            for name, series in found.items():
-                values = {
-                    "trial": str(now.trial).removeprefix("1."),
-                    "name": opened.trial(now.trial).name,
-                    "stage": stage,
-                    "series": name,
-                    "step": list(series.steps),
-                    "value": list(series.values),
-                    "time": pandas.to_datetime(list(series.seconds), unit="s", utc=True),
-                }
-                parts.append(DataFrame(values))
-    columns = ["trial", "name", "stage", "series", "step", "value", "time"]
-    return pandas.concat(parts, ignore_index=True) if parts else DataFrame(columns=columns)
+    known, begun = Trials(opened), set(State) - {State.WAITING, State.SKIPPED}
+    with uncollected():
+        nows = opened.state.trials(*begun)
+        return long(parts(opened, ((now.trial, known.describe(now)[0]) for now in nows)))
 
 
-def _plain(cells: list[Any]) -> list[Any]:
-    """Numbers that remember their spelling become plain ones, which pandas and its writers know."""
-    return [float(cell) if isinstance(cell, float) else cell for cell in cells]
+def long(found: Iterable[Part]) -> DataFrame:
+    """Series below one another."""
+    all_ = [part for part in found if part.values.values]
+    counts = [len(part.values.values) for part in all_]
+    columns: dict[str, Any] = {
+        title: numpy.repeat(numpy.array([part[place] for part in all_], dtype=object), counts)
+        for place, title in enumerate(PROGRESS[:4])
+    }
+    for title, which in (("step", "steps"), ("value", "values"), ("time", "seconds")):
+        arrays = [numpy.frombuffer(getattr(part.values, which)) for part in all_]
+        columns[title] = numpy.concatenate(arrays) if arrays else numpy.array([], dtype=float)
+    columns["time"] = pandas.to_datetime(numpy.round(columns["time"] * 1000), unit="ms", utc=True)
+    made: DataFrame = DataFrame(columns, columns=list(PROGRESS))
+    return made

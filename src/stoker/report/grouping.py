@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isnan, nan
+from math import inf, isfinite, isnan, nan
 from statistics import fmean, stdev
 
 from stoker.core.values import key
@@ -22,18 +22,21 @@ def group(rows: Iterable[Row], objective: Objective | None, names: Sequence[str]
     """
     found = list(rows)
     known = Columns(found, objective)
-    found = [row for row in table.chosen(found, known, where) if row.status == FINISHED]
+    names = list(dict.fromkeys(names))
     getters = [known.get(name) for name in names]
     groups: dict[tuple[str, ...], tuple[tuple[Cell, ...], list[Row]]] = {}
-    for row in found:
-        values = tuple(get(row) for get in getters)
-        place = tuple("" if value is None else key(value) for value in values)
-        groups.setdefault(place, (values, []))[1].append(row)
-    columns = [*names, "count"]
-    for name in known.metric_of:
-        columns += [f"{name}.mean", f"{name}.std"]
+    for row in table.chosen(found, known, where):
+        if row.status == FINISHED:
+            values = tuple(get(row) for get in getters)
+            place = tuple("" if value is None else key(value) for value in values)
+            groups.setdefault(place, (values, []))[1].append(row)
+    taken = set(names)
+    columns = [*names, table.free("count", taken, "trials")]
+    columns += [
+        table.free(f"{name}.{what}", taken, "metric") for name in known.metric_of for what in ("mean", "std")
+    ]
     made = [(*values, len(some), *_spread(some, known, objective)) for values, some in groups.values()]
-    return Table(tuple(columns), _best_first(made, columns, known, objective))
+    return Table(tuple(columns), _best_first(made, len(names) + 1, known, objective))
 
 
 def _spread(rows: Sequence[Row], known: Columns, objective: Objective | None) -> Iterable[Cell]:
@@ -41,27 +44,46 @@ def _spread(rows: Sequence[Row], known: Columns, objective: Objective | None) ->
         values = [
             main_number(row.metrics[metric], metric, objective) for row in rows if metric in row.metrics
         ]
-        if not values:
-            yield from (None, None)
-        elif any(map(isnan, values)):
-            yield from (nan, nan)
-        else:
-            yield fmean(values)
-            yield stdev(values) if len(values) > 1 else None
+        yield mean(values)
+        yield spread(values)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """The mean; None of nothing. As sums of floats go, so do infinity and NaN."""
+    if not values:
+        return None
+    if all(map(isfinite, values)):
+        try:
+            return fmean(values)
+        except OverflowError:  # of the sum
+            return sum(value / len(values) for value in values)
+    return sum(values)
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample; None of fewer than two values, NaN where one is not finite."""
+    if len(values) < 2:
+        return None
+    if not all(map(isfinite, values)):
+        return nan
+    try:
+        return stdev(values)
+    except OverflowError:
+        return inf
 
 
 def _best_first(
-    rows: list[tuple[Cell, ...]], columns: Sequence[str], known: Columns, objective: Objective | None
+    rows: list[tuple[Cell, ...]], first: int, known: Columns, objective: Objective | None
 ) -> list[tuple[Cell, ...]]:
-    wanted = [name for name, metric in known.metric_of.items() if objective and metric == objective.metric]
-    if not wanted or objective is None:
+    """By the mean of the objective, whose column is the `first` of the metrics; the unknown come last."""
+    if known.objective() is None or objective is None:
         return rows
-    place = columns.index(f"{wanted[0]}.mean")
     sign = -1 if objective.goal == "max" else 1
 
     def rank(row: tuple[Cell, ...]) -> tuple[bool, float]:
-        value = row[place]
-        is_known = isinstance(value, float) and not isnan(value)
-        return not is_known, sign * float(value) if isinstance(value, float) and is_known else 0.0
+        value = row[first]
+        if not isinstance(value, float) or isnan(value):
+            return True, 0.0
+        return False, sign * value
 
     return sorted(rows, key=rank)

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from stoker.core.errors import UsageError
-from stoker.core.values import Value, text
+from stoker.core.values import Value, key, text
 from stoker.report.rows import NUMBERS, Row, main_number
 from stoker.spec.problems import suggest
+from stoker.store.records import TrialId
 from stoker.study.opened import Objective
 
 Cell = Value | None
+Get = Callable[[Row], Cell]
 _ABOUT = ("status", "attempts", "seconds", "cpu", "gpu", "memory", "slot", "agent", "sweep", "why")
 _ALWAYS = ("trial", "name")
-_SHOWN = ("status", "seconds")
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "!=": operator.ne,
-    "=": operator.eq,
-    "<": operator.lt,
-    ">": operator.gt,
-    "~": lambda value, pattern: re.search(str(pattern), str(value)) is not None,
-}
-_CLAUSE = re.compile(r"\s*(.+?)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*")
 
 
 @dataclass(frozen=True)
@@ -43,6 +36,11 @@ class Table:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
+    def only(self, names: Sequence[str]) -> Table:
+        """The same with these columns."""
+        places = [self.columns.index(name) for name in names]
+        return Table(tuple(names), [tuple(row[place] for place in places) for row in self.rows])
+
 
 class Columns:
     """All columns that a study's trials have, and how to compute each."""
@@ -53,33 +51,40 @@ class Columns:
         if objective is not None and objective.metric in self.metrics:  # what matters most comes first
             self.metrics.remove(objective.metric)
             self.metrics.insert(0, objective.metric)
-        self._objective = objective
+        self._rows, self._objective = rows, objective
         taken = {*_ALWAYS, *_ABOUT}
-        self.param_of = {_free(name, taken, "param"): name for name in self.params}
-        self.metric_of = {_free(name, taken, "metric"): name for name in self.metrics}
+        self.param_of = {free(name, taken, "param"): name for name in self.params}
+        self.metric_of = {free(name, taken, "metric"): name for name in self.metrics}
         self.names = [*_ALWAYS, *self.param_of, *self.metric_of, *_ABOUT]
 
-    def get(self, name: str) -> Callable[[Row], Cell]:
+    def get(self, name: str) -> Get:
         """What computes a column; UsageError if there is no such one."""
-        if name in _ALWAYS:
-            return (
-                (lambda row: str(row.trial).removeprefix("1.")) if name == "trial" else (lambda row: row.name)
+        found = self.find(name)
+        if found is None:
+            raise UsageError(
+                f"there is no column '{name}'; {suggest(name, self.names) or 'see --columns all'}"
             )
-        if name in _ABOUT:
-            field = "title" if name == "sweep" else name
-            return lambda row: getattr(row, field)
+        return found
+
+    def find(self, name: str) -> Get | None:
+        """What computes a column, if there is such a one."""
+        if name == "trial":
+            return lambda row: str(row.trial).removeprefix("1.")
+        if name in _ALWAYS or name in _ABOUT:
+            return operator.attrgetter("title" if name == "sweep" else name)
         if name in self.param_of:
             param = self.param_of[name]
             return lambda row: row.params.get(param)
-        metric, dot, which = name.rpartition(".")
         if name in self.metric_of:
             return self._metric(self.metric_of[name], "")
-        if dot and which in NUMBERS and metric in self.metric_of:
+        metric, _, which = name.rpartition(".")
+        if which in NUMBERS and metric in self.metric_of:
             return self._metric(self.metric_of[metric], which)
-        raise UsageError(f"there is no column '{name}'; {suggest(name, self.names) or 'see --columns all'}")
+        return None
 
-    def _metric(self, metric: str, which: str) -> Callable[[Row], Cell]:
-        goal = self._objective.goal if self._objective is not None else "min"
+    def _metric(self, metric: str, which: str) -> Get:
+        objective = self._objective
+        goal = objective.goal if objective is not None and objective.metric == metric else "min"
 
         def compute(row: Row) -> Cell:
             found = row.metrics.get(metric)
@@ -87,29 +92,50 @@ class Columns:
                 return None
             if which == "best":
                 return found.best(goal)
-            return getattr(found, which) if which else main_number(found, metric, self._objective)
+            return getattr(found, which) if which else main_number(found, metric, objective)
 
         return compute
 
-    def usual(self, rows: Sequence[Row]) -> list[str]:
-        """Parameters that differ, all metrics, status and time."""
-        params = [
-            name for name, param in self.param_of.items() if _differs(row.params.get(param) for row in rows)
-        ]
-        attempts = ["attempts"] if any(row.attempts > 1 for row in rows) else []
-        return [*_ALWAYS, *params, *self.metric_of, *_SHOWN, *attempts]
+    def usual(self) -> list[str]:
+        """Parameters that differ, all metrics, status, and time and attempts if they tell anything."""
+        params = [name for name in self.param_of if _differs(map(self.get(name), self._rows))]
+        seconds = ["seconds"] if any(row.seconds is not None for row in self._rows) else []
+        attempts = ["attempts"] if any(row.attempts > 1 for row in self._rows) else []
+        return [*_ALWAYS, *params, *self.metric_of, "status", *seconds, *attempts]
+
+    def objective(self) -> str | None:
+        """The column of the study's objective, if trials have it."""
+        metric = self._objective.metric if self._objective is not None else None
+        return next((name for name, found in self.metric_of.items() if found == metric), None)
 
 
-def _free(name: str, taken: set[str], kind: str) -> str:
+def free(name: str, taken: set[str], kind: str) -> str:
     """The column of a parameter or metric: its name, unless something else has that."""
-    found = name if name not in taken else f"{kind}.{name}"
-    taken.add(found)
-    return found
+    while name in taken:
+        name = f"{kind}.{name}"
+    taken.add(name)
+    return name
 
 
-def _differs(values: Iterable[Cell]) -> bool:
-    found = {(type(value), text(value)) if value is not None else None for value in values}
-    return len(found) > 1
+def _differs(cells: Iterator[Cell]) -> bool:
+    first = _identity(next(cells, None))
+    return any(_identity(cell) != first for cell in cells)
+
+
+def _identity(cell: Cell) -> str | None:
+    return None if cell is None else key(cell)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without looking for garbage, of which tables make none: that would take half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def make(
@@ -123,25 +149,33 @@ def make(
 
     Without `sort` the best come first, if there is an objective.
     """
-    found = list(rows)
-    known = Columns(found, objective)
-    found = _sorted(chosen(found, known, where), known, objective, sort)
-    names = known.names if list(columns) == ["all"] else list(columns) or known.usual(found)
-    getters = [known.get(name) for name in names]
-    return Table(tuple(names), [tuple(get(row) for get in getters) for row in found])
+    with uncollected():
+        found = list(rows)
+        known = Columns(found, objective)
+        names = known.names if list(columns) == ["all"] else list(dict.fromkeys(columns)) or known.usual()
+        getters = [known.get(name) for name in names]
+        found = _sorted(chosen(found, known, where), known, objective, sort)
+        cells = [list(map(get, found)) for get in getters]
+        return Table(tuple(names), list(zip(*cells, strict=True)))
+
+
+# Sorting
 
 
 def _sorted(rows: list[Row], known: Columns, objective: Objective | None, sort: str) -> list[Row]:
     if not sort:
-        if objective is None or objective.metric not in known.metrics:
+        column = known.objective()
+        if column is None or objective is None:
             return rows
-        column = next(name for name, metric in known.metric_of.items() if metric == objective.metric)
         sort = f"-{column}" if objective.goal == "max" else column
-    is_down = sort.startswith("-") and sort not in known.names
-    get = known.get(sort[1:] if is_down else sort)
+    is_down = known.find(sort) is None and sort.startswith("-")
+    column = sort[1:] if is_down else sort
+    if column == "trial":
+        return sorted(rows, key=lambda row: row.trial, reverse=is_down)
+    get = known.get(column)
     cells = [(row, get(row)) for row in rows]
     there = [(row, cell) for row, cell in cells if _is_known(cell)]
-    there.sort(key=lambda found: _key(found[1]), reverse=is_down)
+    there.sort(key=lambda found: _rank(found[1]), reverse=is_down)
     return [row for row, _ in there] + [row for row, cell in cells if not _is_known(cell)]
 
 
@@ -149,49 +183,99 @@ def _is_known(cell: Cell) -> bool:
     return cell is not None and not (isinstance(cell, float) and isnan(cell))
 
 
-def _key(cell: Cell) -> tuple[bool, float, str]:
+def _rank(cell: Cell) -> tuple[bool, Any]:
     """Numbers before texts."""
-    if isinstance(cell, (int, float)):
-        return False, float(cell), ""
-    return True, 0.0, str(cell)
+    return isinstance(cell, str), cell
+
+
+# Choosing
+
+
+_AND = re.compile(r"""\s+and\s+(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
+_SIGN = re.compile(r"<=|>=|!=|==|=|<|>|~")
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 def chosen(rows: list[Row], known: Columns, where: str) -> list[Row]:
     """Rows for which a condition holds: `lr>0.1 and status=finished`."""
-    clauses = re.split(r"\s+and\s+", where.strip()) if where.strip() else []
-    return [row for row in rows if all(_holds(row, known, clause) for clause in clauses)]
+    for clause in _AND.split(where.strip()) if where.strip() else ():
+        holds = _condition(clause.strip(), known)
+        rows = [row for row in rows if holds(row)]
+    return rows
 
 
-def _holds(row: Row, known: Columns, clause: str) -> bool:
-    match = _CLAUSE.fullmatch(clause)
-    if not match:
+def _condition(clause: str, known: Columns) -> Callable[[Row], bool]:
+    """Tells whether a condition holds. Names of columns may contain signs: the first that fits counts."""
+    signs = list(_SIGN.finditer(clause))
+    if not signs or not clause[: signs[0].start()].strip():
         raise UsageError(
             f"'{clause}' is no condition; write `lr>0.1`, `status=finished` or `name~regular expression`"
         )
-    cell, sign, wanted = (
-        known.get(match[1])(row),
-        "=" if match[2] == "==" else match[2],
-        match[3].strip("'\""),
-    )
-    if cell is None:
-        return sign == "!="
-    if sign == "~":
-        return _matches(wanted, text(cell))
+    parts = [(clause[: sign.start()].strip(), sign[0], clause[sign.end() :].strip()) for sign in signs]
+    name, sign, wanted = next((part for part in parts if known.find(part[0])), parts[0])
+    if len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "'\"":
+        wanted = wanted[1:-1]
+    if name == "trial" and sign in _ORDERS:
+        order, trial = _ORDERS[sign], _trial(wanted)
+        return lambda row: order(row.trial, trial)
+    holds, get = _test(sign, wanted), known.get(name)
+    return lambda row: holds(get(row))
+
+
+def _test(sign: str, wanted: str) -> Callable[[Cell], bool]:
     number = _number(wanted)
-    if isinstance(cell, (int, float)) and not isinstance(cell, bool) and number is not None:
-        return not isnan(cell) and _OPERATORS[sign](cell, number)
-    return _OPERATORS[sign](text(cell), wanted)
+    if sign == "~":
+        pattern = _pattern(wanted)
+        return lambda cell: cell is not None and pattern.search(text(cell)) is not None
+    if sign in _ORDERS:
+        order = _ORDERS[sign]
+        return lambda cell: _is_ordered(order, cell, wanted, number)
+    return lambda cell: _equals(cell, wanted, number) == (sign != "!=")
 
 
-def _matches(pattern: str, value: str) -> bool:
+def _equals(cell: Cell, wanted: str, number: float | None) -> bool:
+    """Numbers however they are written; what is unknown equals nothing, as in `lr=`."""
+    if cell is None:
+        return not wanted
+    if isinstance(cell, bool):
+        return text(cell) == wanted.lower()
+    if isinstance(cell, str) or number is None:
+        return text(cell) == wanted
+    return cell == number or (isnan(cell) and isnan(number))
+
+
+def _is_ordered(order: Callable[[Any, Any], bool], cell: Cell, wanted: str, number: float | None) -> bool:
+    """There is no order between a number and a text."""
+    if cell is None or isinstance(cell, bool):
+        return False
+    if isinstance(cell, str):
+        return number is None and order(cell, wanted)
+    return number is not None and order(cell, number)
+
+
+def _pattern(wanted: str) -> re.Pattern[str]:
     try:
-        return re.search(pattern, value) is not None
+        return re.compile(wanted)
     except re.error as error:
-        raise UsageError(f"'{pattern}' is no regular expression: {error}") from None
+        raise UsageError(f"'{wanted}' is no regular expression: {error}") from None
+
+
+def _trial(word: str) -> TrialId:
+    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)", word, re.ASCII)
+    if match is None:
+        raise UsageError(f"'{word}' is no number of a trial; write `trial<17`, or `trial>=2.1`")
+    return TrialId(int(match[1] or 1), int(match[2]))
 
 
 def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return None

@@ -141,7 +141,7 @@ class _Loader:
         objective, metrics = settings.get("objective"), settings.get("metrics")
         known = metrics if isinstance(metrics, dict) else {}
         metric = str(objective.get("metric")) if isinstance(objective, dict) else None
-        if metric is None or metric in known:
+        if metric is None or metric in known or not known:  # without any, a manager may record it
             return
         written = f"`metrics: {{{metric}: '{metric}=(\\S+)'}}`"
         pattern = f"{written} reads it from what is printed, unless a manager records it"

@@ -47,6 +47,12 @@ class Study:
             stage.name: stage.template.render(params) for stage in self.stages if stage.name in trial.stages
         }
 
+    @property
+    def objective(self) -> tuple[str, str] | None:
+        """The metric that the study is after, and whether `max` or `min` is good; None if it does not say."""
+        found = self.settings.get("objective")
+        return (str(found["metric"]), str(found["goal"])) if isinstance(found, dict) else None
+
     @cached_property
     def name(self) -> str:
         """The file's name without its ending; that of its folder if it has the usual name."""

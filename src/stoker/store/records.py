@@ -139,7 +139,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False).encode
 
 def encode(body: Mapping[str, Any]) -> bytes:
     """A record's body: JSON that a person can read, and a version."""
-    return (_to_json({"v": VERSION, **body}) + "\n").encode()
+    return (_to_json({"v": VERSION, **body}) + "\n").encode(errors="backslashreplace")  # \udcff is JSON, too
 
 
 def decode(data: bytes | None) -> dict[str, Any] | None:

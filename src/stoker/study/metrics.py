@@ -17,6 +17,8 @@ from stoker.manager.trial import files, progress_path
 _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 """All of a number, also where the pattern matches only its beginning: `[0-9.]+` finds 2.1 in 2.1e-05."""
 
+EPOCHS = "epochs"
+"""The series by which a manager counts epochs: it tells how far a trial is, not how good."""
 _LOG = re.compile(r"log\.(.+)\.\d{8}\.\d{6}")
 TAIL = 64 * 1024
 """The same for a log that runs, which is looked through again and again."""
@@ -64,22 +66,25 @@ def read_series(directory: str, stage: str, attempt: tuple[int, int]) -> dict[st
 
 def metrics_of(series: Mapping[str, Mapping[str, float]], objective: object) -> dict[str, float]:
     """The one number that stands for a series: the last, but of the objective the best."""
-    told = {name: numbers["last"] for name, numbers in series.items()}
+    told = {name: numbers["last"] for name, numbers in series.items() if name != EPOCHS}
     if isinstance(objective, dict) and objective.get("metric") in series:
-        best = series[objective["metric"]].get(objective["goal"])
-        told.update({} if best is None else {objective["metric"]: best})
+        metric = objective["metric"]
+        told = {metric: series[metric].get(objective["goal"], series[metric]["last"])} | (
+            {name: value for name, value in told.items() if name != metric}
+        )
     return told
 
 
-def read_latest(log: str, patterns: object) -> dict[str, float]:
-    """What a stage that runs said last: in its log, by patterns, and to its manager."""
+def read_latest(log: str, patterns: object, objective: object = None) -> dict[str, float]:
+    """What a stage that runs said last, in its log by patterns and to its manager: the objective first."""
     found = read_metrics(log, patterns, TAIL) if isinstance(patterns, dict) and patterns else {}
     path = Path(log)
     match = _LOG.fullmatch(path.name)
     last = deque(files(str(path.parent), f"progress.{match[1]}", "jsonl"), 1) if match else ()
     for file in last:
         found.update(_last_values(file.path))
-    return found
+    first = objective.get("metric") if isinstance(objective, dict) else None
+    return dict(sorted(found.items(), key=lambda item: (item[0] != first, item[0] == EPOCHS)))
 
 
 def _last_values(path: str) -> dict[str, float]:

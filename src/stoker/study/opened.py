@@ -88,8 +88,8 @@ class Opened:
     @property
     def objective(self) -> Objective | None:
         """What the study file says that it is after, if it does."""
-        found = self.study.settings.get("objective")
-        return Objective(str(found["metric"]), str(found["goal"])) if isinstance(found, dict) else None
+        found = self.study.objective
+        return None if found is None else Objective(*found)
 
     def metrics(self, trial: TrialId, result: Mapping[str, Any]) -> dict[str, float]:
         """What a trial came to, as the study file reads it now.

@@ -13,6 +13,8 @@ from stoker.store.directory import DirectoryStore
 from stoker.store.interface import Store
 
 RECORDS = ".stoker"
+FLAT = f"{RECORDS}/flat/"
+"""Where managers of trials that share one directory write."""
 """Where the records stand in the output directory of a study."""
 
 _SHARED = re.compile(

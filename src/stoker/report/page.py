@@ -1,0 +1,416 @@
+"""The report: one HTML page with all there is to see of a study, which asks for nothing from anywhere.
+
+Whatever comes from the study is escaped where it is put in. Should something get through all the same, the
+page's policy lets no script run but its own, by its digest, and lets nothing be fetched or sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from math import isfinite
+
+from stoker.core.times import stamp
+from stoker.core.values import key, text
+from stoker.report import table
+from stoker.report.charts import Chart, many
+from stoker.report.code import Code, code_of
+from stoker.report.errors import Group, clean
+from stoker.report.figures import FIGURES, number
+from stoker.report.formats import is_number, shown
+from stoker.report.images import panel_svg
+from stoker.report.results import Results, gather
+from stoker.report.table import Cell, Table
+from stoker.spec.problems import printable
+from stoker.study.fleet import Agent
+from stoker.study.opened import Opened
+from stoker.study.state import Counts
+
+CAUSES = 20
+"""So many causes of failures are told; more are counted."""
+FIRST = 100
+"""So many trials stand in the page itself, for those who read it without scripts."""
+MOST_COLUMNS = 60
+_COLOURS = {"finished": "good", "failed": "bad", "stopped": "warn", "running": "main"}
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report tells of a study besides its results."""
+
+    where: str
+    counts: Counts
+    text: str  # of the study file
+    file: str
+    agents: Sequence[Agent]
+    code: Code | None
+    directory: str  # where its commands run
+    written: float
+    version: str  # of Stoker
+
+
+def report(opened: Opened, version: str, with_code: bool = True, results: Results | None = None) -> str:
+    """The whole page; of results that were gathered before, if there are."""
+    planned = opened.work.planned(opened.state.iterations[-1])
+    about = About(
+        where=opened.place.url,
+        counts=opened.state.counts(),
+        text=planned.study.source.text,
+        file=planned.study.source.name,
+        agents=opened.state.agents(),
+        code=code_of(planned.directory) if with_code else None,
+        directory=planned.directory or "",
+        written=time.time(),
+        version=version,
+    )
+    return page(results or gather(opened), about)
+
+
+def page(results: Results, about: About) -> str:
+    """The page from plain data."""
+    made, columns = _table_of(results)
+    style, script = _asset("report.css"), _asset("report.js")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = [
+        _summary(results, about),
+        _failures(results.groups),
+        _figures([draw(results) for draw in FIGURES.values()]),
+        _trials(made, columns),
+        _study(about),
+        _code(about),
+        _machines(results, about),
+    ]
+    return _PAGE.format(
+        policy=policy,
+        title=_safe(results.name),
+        style=style,
+        body="\n".join(filter(None, parts)),
+        version=about.version,
+        time=stamp(about.written),
+        data=_data(made),
+        script=script,
+    )
+
+
+_PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title} – Stoker</title>
+<style>{style}</style></head>
+<body>
+{body}
+<footer>Written by Stoker {version} at {time}.</footer>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body></html>
+"""
+
+
+def _asset(name: str) -> str:
+    return files("stoker.report").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+
+
+def _digest(body: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}"
+
+
+def _safe(told: object) -> str:
+    return escape(printable(str(told)), quote=True)
+
+
+def _lines(told: str) -> str:
+    return escape("\n".join(clean(told)), quote=True)
+
+
+# Summary
+
+
+def _summary(results: Results, about: About) -> str:
+    parts = [
+        f'<header><h1>{_safe(results.name)}</h1><div class="muted">{_safe(_aim(results, about))}</div>',
+        _bar(about.counts),
+        f'<div class="cards">{"".join(_card(*one) for one in _cards(results, about))}</div>',
+        _best(results),
+        f"<nav>{_contents(results)}</nav></header>",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _aim(results: Results, about: About) -> str:
+    better = {"min": "the lower the better", "max": "the higher the better"}
+    aim = f"{results.metric}, {better[results.objective.goal]} · " if results.objective is not None else ""
+    return f"{aim}as of {stamp(about.written).replace('T', ' ').removesuffix('Z')} UTC"
+
+
+def _bar(counts: Counts) -> str:
+    """All trials as a line in the colours of what became of them."""
+    left, boxes = 0.0, ""
+    for state, colour in _COLOURS.items():
+        width = 1000 * getattr(counts, state) / max(1, counts.total)
+        boxes += (
+            f'<rect class="f-{colour}" x="{left:.1f}" width="{width:.1f}" height="6"></rect>' if width else ""
+        )
+        left += width
+    return f'<div class="bar"><svg viewBox="0 0 1000 6" preserveAspectRatio="none">{boxes}</svg></div>'
+
+
+def _cards(results: Results, about: About) -> Iterable[tuple[str, str, str]]:
+    counts = about.counts
+    total = f"{counts.total:,}" if counts.is_exact else f"at most {counts.total:,}"
+    yield f"{counts.finished:,}", f"of {total} trials finished", ""
+    if counts.failed:
+        yield f"{counts.failed:,}", "failed", "bad"
+    if counts.stopped:
+        yield f"{counts.stopped:,}", "stopped", "warn"
+    if counts.running or counts.waiting:
+        yield f"{counts.running + counts.waiting:,}", f"left, {counts.running:,} of them running", "main"
+    if results.best is not None and results.objective is not None:
+        told = f"best {results.metric}, trial {number(results.best)}"
+        yield shown(results.value(results.best)), told, "good"
+    spent = sum(row.seconds or 0.0 for row in results.rows)
+    if spent:
+        yield _duration(spent), "in trials, together", ""
+    ends = [row.began + (row.seconds or 0.0) for row in results.rows if row.began is not None]
+    if ends:
+        passed = max(ends) - min(row.began for row in results.rows if row.began is not None)
+        yield _duration(passed), "from the first to the last", ""
+
+
+def _card(figure: str, told: str, colour: str) -> str:
+    return f'<div class="card"><b class="{colour}">{_safe(figure)}</b><span>{_safe(told)}</span></div>'
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:,.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:,.1f} days"
+
+
+def _best(results: Results) -> str:
+    best = results.best
+    if best is None:
+        return ""
+    names = [name for name in best.params if _differs(row.params.get(name) for row in results.rows)][:24]
+    metrics = [(n, shown(numbers.last)) for n, numbers in best.metrics.items() if n != results.metric]
+    facts = [(name, text(best.params[name])) for name in names] + metrics[:12]
+    return f"<h3>The best: trial {number(best)}, {_safe(best.name)}</h3>{_facts(facts)}" if facts else ""
+
+
+def _differs(values: Iterable[Cell]) -> bool:
+    return len({value if value is None else key(value) for value in values}) > 1
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    told = "".join(f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>" for name, value in facts)
+    return f'<dl class="facts">{told}</dl>'
+
+
+def _contents(results: Results) -> str:
+    entries = {"failures": "Failures"} if results.groups else {}
+    entries |= {"sweeps": "Sweeps", "parameters": "Parameters", "slots": "Slots"} if results.metric else {}
+    entries |= {"trials": "All trials", "study": "Study file", "code": "Code", "machines": "Machines"}
+    return "".join(f'<a href="#{place}">{name}</a>' for place, name in entries.items())
+
+
+# Failures and figures
+
+
+def _failures(groups: Sequence[Group]) -> str:
+    if not groups:
+        return ""
+    causes = "".join(map(_cause, groups[:CAUSES]))
+    rest = groups[CAUSES:]
+    failed = many(sum(group.count for group in rest), "trial")
+    more = f'<p class="note">… and {len(rest):,} other causes, of {failed}</p>' if rest else ""
+    return f'<h2 id="failures">Failures by cause</h2>{causes}{more}'
+
+
+def _cause(group: Group) -> str:
+    example = group.example
+    named = [number(failure.row) for failure in group.failures]
+    trials = ", ".join(named[:12]) + (", …" if len(named) > 12 else "")
+    facts = [("trials", trials), ("example", f"{number(example.row)} {example.row.name}")]
+    facts += [("only these have", ", ".join(group.common))] if group.common else []
+    facts += [("note", group.note)] if group.note else []
+    lines = escape("\n".join(example.lines), quote=True)
+    said = f"<pre>{lines}</pre>" if lines else ""
+    return f'<div class="cause"><h3>{group.count:,} × {_safe(group.title)}</h3>{_facts(facts)}{said}</div>'
+
+
+def _figures(charts: Sequence[Chart]) -> str:
+    """Those in which there is something to see; narrow ones share a line."""
+    drawn = "\n".join(_figure(chart) for chart in charts if chart.panels)
+    return f'<div class="figures">\n{drawn}\n</div>' if drawn else ""
+
+
+def _figure(chart: Chart) -> str:
+    drawn = [panel_svg(panel, chart.is_wide) for panel in chart.panels]
+    if chart.is_wide:
+        panels = "".join(f'<div class="scroll">{one.replace("<svg", _WIDE, 1)}</div>' for one in drawn)
+    else:
+        panels = f'<div class="panels">{"".join(drawn)}</div>'
+    note = f'<p class="note">{_safe(chart.note)}</p>' if chart.note else ""
+    span = 3 if chart.is_wide else min(3, len(chart.panels))
+    return (
+        f'<section class="span{span}"><h2 id="{chart.name}">{_safe(chart.title)}</h2>{note}{panels}</section>'
+    )
+
+
+_WIDE = '<svg class="wide"'
+
+
+# Trials
+
+
+def _table_of(results: Results) -> tuple[Table, int]:
+    """The table with the best first, and how many columns it should have: of very many, some are left out.
+
+    What is left out are parameters that matter least.
+    """
+    made = table.make(results.rows, results.objective)
+    count = len(made.columns)
+    if count <= MOST_COLUMNS:
+        return made, count
+    params = {name for row in results.rows for name in row.params}
+    others = [name for name in made.columns if name not in params][: MOST_COLUMNS // 2]
+    matter = sorted(params & {*made.columns}, key=lambda name: -results.shares.get(name, 0.0))
+    kept = {*others, *matter[: MOST_COLUMNS - len(others)]}
+    return made.only([name for name in made.columns if name in kept]), count
+
+
+def _trials(made: Table, columns: int) -> str:
+    head = '<h2 id="trials">All trials</h2>'
+    if not made.rows:
+        return f'{head}<p class="note">There are none.</p>'
+    right = _right(made)
+    heads = "".join(
+        f"<th{_side(is_right)}><button>{_safe(name)}</button></th>"
+        for name, is_right in zip(made.columns, right, strict=True)
+    )
+    rows = "".join(f"<tr>{_cells(row, made.columns, right)}</tr>" for row in made.rows[:FIRST])
+    cut = f"{len(made.columns):,} of {columns:,} columns; those that matter least are left out."
+    note = f'<p class="note">{cut}</p>' if len(made.columns) < columns else ""
+    return (
+        f'{head}{note}<div class="controls"><input type="search" aria-label="filter" '
+        'placeholder="filter: lr&gt;0.01 status=finished word">'
+        f'<span class="muted count">{many(len(made.rows), "trial")}</span></div>'
+        f'<div class="results"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        '<button class="more" hidden>Show more</button>'
+    )
+
+
+def _right(made: Table) -> list[bool]:
+    """Columns of numbers; a trial's number may have its iteration's in front."""
+    return [
+        name != "trial" and any(is_number(row[place]) for row in made.rows)
+        for place, name in enumerate(made.columns)
+    ]
+
+
+def _side(is_right: bool) -> str:
+    return ' class="right"' if is_right else ""
+
+
+def _cells(row: Sequence[Cell], columns: Sequence[str], right: Sequence[bool]) -> str:
+    made = ""
+    for cell, name, is_right in zip(row, columns, right, strict=True):
+        colour = _COLOURS.get(str(cell)) if name == "status" else None
+        side = f' class="{colour}"' if colour else _side(is_right)
+        made += f"<td{side}>{escape(shown(cell, name))}</td>"
+    return made
+
+
+def _data(made: Table) -> str:
+    """All trials for the page's script. Nothing in it can end the element that it stands in."""
+    told = {
+        "columns": [
+            {"name": printable(name), "right": is_right}
+            for name, is_right in zip(made.columns, _right(made), strict=True)
+        ],
+        "rows": [
+            [_plain(cell, name) for cell, name in zip(row, made.columns, strict=True)] for row in made.rows
+        ],
+        "status": made.columns.index("status") if "status" in made.columns else -1,
+        "names": list(_COLOURS),
+        "colours": list(_COLOURS.values()),
+    }
+    body = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return body.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _plain(cell: Cell, name: str) -> str | float | None:
+    """Numbers with the digits that sorting needs; others as they are shown."""
+    if cell is None:
+        return None
+    if type(cell) is float and isfinite(cell):
+        return float(f"{cell:.8g}")
+    return shown(cell, name)
+
+
+# Where it comes from
+
+
+def _study(about: About) -> str:
+    return (
+        f'<h2 id="study">Study file</h2><p class="note">{_safe(about.file)}, as it was run last.</p>'
+        f"<pre>{_lines(about.text)}</pre>"
+    )
+
+
+def _code(about: About) -> str:
+    code = about.code
+    head = '<h2 id="code">Code</h2>'
+    if code is None:
+        why = "No repository was found where the study's commands run, or it was not to be told."
+        return f'{head}<p class="note">{why}</p>'
+    changed = f"{code.diff.count(chr(10)):,} lines of changes" if code.diff else "nothing changed since"
+    cut = ", of which the beginning is shown" if code.is_cut else ""
+    diff = f"<details><summary>{changed}{cut}</summary><pre>{_lines(code.diff)}</pre></details>"
+    return (
+        f'{head}<p class="note">The repository as it was when this report was written.</p>'
+        f"{_facts([('commit', code.commit), ('', code.told)])}{diff if code.diff else f'<p>{changed}</p>'}"
+    )
+
+
+def _machines(results: Results, about: About) -> str:
+    busy: dict[str, list[float]] = {}
+    for row in results.rows:
+        if row.agent:
+            busy.setdefault(row.agent, []).append(row.seconds or 0.0)
+    known = {agent.name: agent for agent in about.agents}
+    lines = "".join(_machine(name, known.get(name), busy.get(name, [])) for name in sorted({*known, *busy}))
+    heads = "".join(f"<th{_side(n > 1)}>{name}</th>" for n, name in enumerate(_MACHINE))
+    made = f"<table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>" if lines else ""
+    facts = [
+        (
+            "report written on",
+            f"{platform.system()}, Python {platform.python_version()}, Stoker {about.version}",
+        )
+    ]
+    facts += [("study in", about.where)]
+    facts += [("commands run in", about.directory)] if about.directory else []
+    return f'<h2 id="machines">Machines</h2><div class="scroll">{made}</div>{_facts(facts)}'
+
+
+_MACHINE = ("agent", "state", "slots", "trials", "time in trials")
+
+
+def _machine(name: str, agent: Agent | None, seconds: Sequence[float]) -> str:
+    state, slots = (agent.life.value, f"{agent.slots:,}") if agent is not None else ("–", "–")
+    cells = (name, state, slots, f"{len(seconds):,}", _duration(sum(seconds)))
+    return "<tr>" + "".join(f"<td{_side(n > 1)}>{_safe(cell)}</td>" for n, cell in enumerate(cells)) + "</tr>"

@@ -1,0 +1,135 @@
+"""Directories that have trials but no records: `param`, `stat`, progress and logs are enough for tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import stoker
+from stoker.cli import main
+from stoker.report import legacy
+from stoker.report.table import make
+from tests.report.test_rows import Fact, Try, write_progress
+
+STUDY = """\
+template: {train: 'true', test: 'true'}
+metrics: {bleu: 'BLEU = (\\S+)'}
+objective: {metric: bleu, goal: max}
+---
+norm: [new]
+"""
+
+
+def trial(name: str, param: str, stat: str, **logs: str) -> Path:
+    directory = Path("output", name)
+    directory.mkdir(parents=True)
+    (directory / "param").write_text(param, encoding="utf-8")
+    if stat:
+        (directory / "stat").write_text(stat, encoding="utf-8")
+    for log, said in logs.items():
+        stage, time = log.split("_")
+        (directory / f"log.{stage}.20220316.{time}").write_text(said, encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def output(workplace: Path) -> Path:
+    """As other tools leave it, with a few things that are no trials."""
+    trial(
+        "Norm_new-Moment_10",
+        "norm: new\nmoment: 10\nlr: 1e-3\n_name: x\n_scripts: {train: a, test: b}\n",
+        "train: finished\ntest: finished\n",
+        train_030151="loss 3\n",
+        test_030151="BLEU = 11.0\n",
+        test_040000="BLEU = 12.5\n",
+    )
+    trial(
+        "Norm_new-Moment_9",
+        "norm: new\nmoment: 9\nlayers: [1, 2]\nempty:\n",
+        "train: finished\ntest: failed\n",
+        test_030151="BLEU = 40\n",
+    )
+    trial("Norm_batch", "norm: batch\n", "train: running\n")
+    trial("Torn", "norm: [\n", "")
+    Path("output/notes.txt").write_text("hello", encoding="utf-8")
+    Path("output/plots").mkdir()
+    Path("params.yaml").write_text(STUDY, encoding="utf-8")
+    return Path("output")
+
+
+def test_rows(output: Path) -> None:
+    made = {row.name: row for row in legacy.rows(output, legacy.told_by("params.yaml").patterns)}
+    assert list(made) == ["Norm_batch", "Norm_new-Moment_9", "Norm_new-Moment_10", "Torn"]
+    assert [row.status for row in made.values()] == ["running", "failed", "finished", "waiting"]
+    assert made["Norm_new-Moment_10"].params == {"norm": "new", "moment": 10, "lr": 0.001}
+    assert made["Norm_new-Moment_9"].params == {"norm": "new", "moment": 9, "layers": "[1, 2]"}
+    assert {name: row.metrics["bleu"].last for name, row in made.items() if row.metrics} == {
+        "Norm_new-Moment_9": 40.0,
+        "Norm_new-Moment_10": 12.5,
+    }
+    assert made["Norm_new-Moment_10"].attempts == 2
+
+
+@pytest.mark.parametrize(
+    ("stat", "scripts", "status"),
+    [
+        ({}, None, "waiting"),
+        ({"train": "finished"}, None, "finished"),
+        ({"train": "finished"}, {"train": "", "test": ""}, "waiting"),
+        ({"train": "finished", "test": "failed"}, None, "failed"),
+        ({"train": "success"}, {"train": ""}, "finished"),
+        ({"train": 0}, None, "finished"),
+        ({"train": 1}, None, "failed"),
+        ({"train": True}, None, "finished"),
+        ({"train": "released"}, None, "released"),
+        ({"train": {"odd": 1}}, None, "failed"),
+    ],
+)
+def test_what_stat_says(stat: dict[str, object], scripts: object, status: str) -> None:
+    assert legacy.status(stat, scripts) == status
+
+
+def test_progress_of_managers_counts(output: Path) -> None:
+    fact = Fact("finished", (Try(1.0, {"acc": [0.1, 0.2, 0.3]}), Try(0.4, {"acc": [0.9]})))
+    write_progress(output / "Norm_batch", fact)
+    made = make(legacy.rows(output, {}), None, ["name", "acc", "acc.max"], where="acc>0")
+    assert made.rows == [("Norm_batch", 0.9, 0.9)]
+    assert stoker.open(output).progress()["value"].tolist() == [0.1, 0.9]
+
+
+def test_the_command(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "--file", "params.yaml", "--format", "json", "--columns", "name,bleu,moment"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["bleu"] for row in told] == [40.0, 12.5, None, None]
+    assert main(["table", "output", "--group", "norm"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["norm  count", "new       1"]
+    assert main(["table", "--file", "nowhere.yaml"]) == 2
+    assert "there is no file nowhere.yaml" in capsys.readouterr().err
+
+
+def test_from_python(output: Path) -> None:
+    study = stoker.open("output", file="params.yaml")
+    assert study.table("name", where="status=finished")["name"].tolist() == ["Norm_new-Moment_10"]
+    assert study.group("norm")["bleu.mean"].tolist() == [12.5]
+    assert (study.name, study.refresh()) == (Path.cwd().name, study)
+    assert "without records" in repr(study)
+    with pytest.raises(stoker.StokerError, match="output has no records of a study"):
+        _ = study.counts
+
+
+def test_a_study_with_records_is_not_taken_for_one_without(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("params.yaml").write_text("template: 'true'\nresource: ['']\n---\na: [1]\n", encoding="utf-8")
+    stoker.run()
+    assert not legacy.is_legacy("output")
+    assert main(["table", "--file", "params.yaml"]) == 2
+    assert "leave out --file" in capsys.readouterr().err
+    shutil.rmtree("output/.stoker")
+    assert legacy.is_legacy("output")
+    assert stoker.open("output").table()["status"].tolist() == ["finished"]
+    assert main(["table", "elsewhere"]) == 2
+    assert "there is no study in elsewhere" in capsys.readouterr().err

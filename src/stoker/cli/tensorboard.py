@@ -8,7 +8,7 @@ the output directory.
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -54,10 +54,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"TensorBoard is not installed: pip install tensorboard, then tensorboard --logdir {dest}")
         return 1
     command = [program, "--logdir", dest, "--port", options.port, "--host", options.host]
-    try:
-        return subprocess.run(command, check=False).returncode
-    except KeyboardInterrupt:
-        return 0
+    os.execv(program, command)  # noqa: S606  (from here on this process is TensorBoard)
 
 
 def _default(opened: Opened) -> str:

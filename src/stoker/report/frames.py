@@ -33,8 +33,8 @@ def frame(table: Table) -> DataFrame:
 
 def _column(cells: list[Cell]) -> Any:
     """Numbers that remember their spelling become plain ones; whole ones stay so where some are missing."""
-    kinds = {_kind(cell) for cell in cells}
-    plain: Any = [float(cell) if isinstance(cell, float) else cell for cell in cells]
+    kinds = _kinds(cells)
+    plain: Any = [float(c) if isinstance(c, float) else c for c in cells] if "float" in kinds else cells
     if kinds in ({"int", None}, {"bool", None}):
         return pandas.Series(plain, dtype="Int64" if "int" in kinds else "boolean")
     if kinds == {None}:
@@ -47,17 +47,23 @@ def one_kind(table: Table) -> DataFrame:
     made: dict[str, Any] = {}
     for name in table.columns:
         cells = table.column(name)
-        kinds = {_kind(cell) for cell in cells}
+        kinds = _kinds(cells)
         is_plain = kinds <= {"int", "float", None} or kinds <= {"bool", None}
         made[name] = _column(cells) if is_plain else [None if c is None else text(c) for c in cells]
     found: DataFrame = DataFrame(made, columns=list(table.columns))
     return found
 
 
-def _kind(cell: Cell) -> str | None:
-    if cell is None or isinstance(cell, (bool, str)):
-        return None if cell is None else type(cell).__name__
-    return "float" if isinstance(cell, float) else "int" if abs(cell) < 2**63 else "large"
+def _kinds(cells: list[Cell]) -> set[str | None]:
+    """What there is in a column; `large` for whole numbers that take more than 64 bits."""
+    types = {*map(type, cells)}
+    kinds = {_KINDS.get(kind, "float") for kind in types}
+    if int in types and any(type(cell) is int and abs(cell) >= 2**63 for cell in cells):
+        kinds.add("large")
+    return kinds
+
+
+_KINDS: dict[type, str | None] = {type(None): None, bool: "bool", str: "str", int: "int"}
 
 
 def progress(opened: Opened) -> DataFrame:

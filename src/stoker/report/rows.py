@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from stoker.core.values import Value
 from stoker.manager import progress
+from stoker.plan import naming
 from stoker.store.records import TrialId
 from stoker.study import files
 from stoker.study.logs import Logs, read_again
@@ -133,11 +134,15 @@ class Trials:
         for sweep in self._opened.work.planned(trial.iteration).plan.sweeps:
             place = trial.number - sweep.first - 1
             if 0 <= place < sweep.size:
-                name = sweep.name(place)
+                choices = sweep.choices(place)
+                name = naming.join(
+                    (axis.label, one.part) for axis, one in zip(sweep.axes, choices, strict=True)
+                )
                 if name not in self._there or name in self._doubtful:
                     return None
                 self._doubtful.add(name)  # who comes later and has the same must be looked at
-                return name, sweep.title or "", sweep.params(place)
+                params = {name: value for one in choices for name, value in one.sets}
+                return name, sweep.title or "", {**params, **sweep.base}
         return None
 
 
@@ -295,7 +300,11 @@ def main_number(numbers: Numbers, name: str, objective: Objective | None) -> flo
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Of what JSON has: no bool, though Python counts it among numbers."""
+    return type(value) in _NUMBERS
+
+
+_NUMBERS = frozenset({int, float})
 
 
 def _whole(value: Any) -> int:

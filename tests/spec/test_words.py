@@ -89,7 +89,9 @@ def test_an_objective_that_nothing_gives_is_a_hint(metrics: str, remedy: str) ->
 
 
 def test_without_any_patterns_a_manager_may_give_it() -> None:
-    assert load(Source("params.yaml", "template: run\nobjective: {metric: val_loss, goal: min}\n")).hints == ()
+    assert (
+        load(Source("params.yaml", "template: run\nobjective: {metric: val_loss, goal: min}\n")).hints == ()
+    )
 
 
 def test_an_objective_that_a_pattern_gives_is_none() -> None:

@@ -50,11 +50,11 @@ def run(options: argparse.Namespace) -> int:
     if options.write:
         return 0
     program = _program()
-    if program is None:
-        say(f"TensorBoard is not installed: pip install tensorboard, then tensorboard --logdir {dest}")
-        return 1
-    command = [program, "--logdir", dest, "--port", options.port, "--host", options.host]
-    os.execv(program, command)  # noqa: S606  (from here on this process is TensorBoard)
+    if program is not None:  # from here on, this process is TensorBoard
+        words = ["--logdir", dest, "--port", options.port, "--host", options.host]
+        os.execv(program, [program, *words])  # noqa: S606
+    say(f"TensorBoard is not installed: pip install tensorboard, then tensorboard --logdir {dest}")
+    return 1
 
 
 def _default(opened: Opened) -> str:

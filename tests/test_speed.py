@@ -18,7 +18,7 @@ import resource, subprocess
 subprocess.run([{STOKER!r}, "check"], check=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
-"""A small process in between: what a process had before it became another one is counted in, as Linux does."""
+"""A small process in between: Linux counts in what a process had before it became another one."""
 
 
 def seconds(*command: str, times: int = 15) -> float:

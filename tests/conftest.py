@@ -1,10 +1,14 @@
 """Hypothesis profiles, and a temporary directory that tests the quoting of everything that uses it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "stoker", deadline=None, max_examples=int(os.environ.get("STOKER_TEST_EXAMPLES", "150")), print_blob=True

@@ -54,7 +54,7 @@ def agent(place: str, seconds: float) -> None:
             ended[stage.spec.environment.get("CUDA_VISIBLE_DEVICES", "")] = time.perf_counter()
             super()._note_end(stage)
 
-    local.Processes = Measured  # type: ignore[attr-defined]
+    local.Processes = Measured  # type: ignore[attr-defined]  # a name that it only imports
     opened = open_place(place)
     keeper = Keeper(("0", "1"), opened.url, read=lambda: None)
 

@@ -84,7 +84,7 @@ def send_a_signal_after(count: int, number: signal.Signals) -> None:
             wait_for_a_checkpoint()
             os.kill(os.getpid(), number)
 
-    Progress.add = add_and_count  # type: ignore[method-assign]
+    Progress.add = add_and_count  # type: ignore[method-assign]  # to count what scripts tell
 
 
 def wait_for_a_checkpoint() -> None:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar, cast
 from stoker import manager
 from stoker.agent import guardian
 from stoker.agent.loop import Loop
-from stoker.agent.preload import Parents, Serving
+from stoker.agent.preload import Parents
 from stoker.agent.processes import Ended, Processes, Spec, Stage
+from stoker.agent.warm import Serving
 
 T = TypeVar("T")
 ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": manager.PATH}

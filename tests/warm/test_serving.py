@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from stoker.agent import guardian
 from stoker.agent.processes import Ended, Why
+from stoker.manager.trial import Trial, to_environment
 from tests.agent.beats import wait_until
 from tests.warm.machine import ENVIRONMENT, Machine, machine, write
 
@@ -224,3 +226,49 @@ def test_without_an_agent_it_runs_once(one: Machine, workplace: Path) -> None:
         )
         assert ended.code == 0
     assert [line for line in lines(1) if line == "after"] == ["after"] * 3
+
+
+def test_a_manager_is_itself_in_every_trial(one: Machine) -> None:
+    """Defaults, goal and signals hold in later trials as in the first; one that fails spoils nothing."""
+    write("train.py", MANAGED)
+    for number in (1, 2, 3, 4):
+        stage = one.serve("python train.py", Path(f"log.{number}").absolute(), about=managed(number))
+        if number == 4:
+            assert wait_until(lambda: "ready" in "".join(lines(4)) if Path("log.4").exists() else False)
+            one.processes.terminate(stage)
+        assert one.finish(stage).code == {2: 1, 4: 75}.get(number, 0), lines(number)
+    assert len(set(pids(1, 2, 3, 4))) == 1
+    assert [
+        json.loads(Path(f"{number}/finished.train.json").read_text())["best"]["value"] for number in (1, 3)
+    ] == [7, 7]
+    assert list(Path("4/checkpoints").glob("*.state")), "it was asked to stop, and did not save"
+
+
+MANAGED = """
+import os, time
+from stoker import Manager
+
+manager = Manager.create_manager({"extra": 7}, save_every="1h")
+manager.set_compare_goal("value", "max")
+
+def run(manager, params_path, best_params_path):
+    print(os.getpid(), flush=True)
+    number = manager.get_hyparams()["number"]
+    if number == 2:
+        raise ValueError("this one fails")
+    for value in (3, manager.get_hyparams()["extra"], 5):
+        manager.add_progress("value", value)
+    manager.save_progress()
+    if number == 4:
+        print("ready", flush=True)
+        for _ in range(1000):
+            time.sleep(0.02)
+            manager.save_progress()
+
+manager.hyparam_search(run)
+"""
+
+
+def managed(number: int) -> dict[str, str]:
+    trial = Trial({"number": number}, str(Path(str(number)).absolute()))
+    return to_environment(trial, f"1.{number}")

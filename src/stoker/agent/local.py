@@ -20,10 +20,11 @@ from stoker.agent.directory import write_param, write_stat
 from stoker.agent.host import here, host, is_gone
 from stoker.agent.keeper import Keeper
 from stoker.agent.loop import Event, Loop
-from stoker.agent.preload import Parents, Serving
+from stoker.agent.preload import Parents
 from stoker.agent.processes import Ended, Processes, Spec, Stage, StageError, Why
 from stoker.agent.sampling import EVERY, Figures, look_at_gpus
 from stoker.agent.slots import child_environment, with_manager
+from stoker.agent.warm import Serving
 from stoker.agent.world import AsyncStore, Attempt, Outcome, Settings, Work
 from stoker.core.errors import StokerError
 from stoker.core.times import stamp

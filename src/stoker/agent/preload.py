@@ -9,9 +9,6 @@ begins no later than it would alone, and the machine does the work once.
 
 A stage that cannot be forked starts as without all this. Why is said once for each slot, unless the command
 is simply no plain call of Python.
-
-`Serving` is for scripts that serve many trials in one process; see manager/warm.py for their side. Such a
-process is a stage while it has a trial, and a helper while it waits for the next one.
 """
 
 from __future__ import annotations
@@ -21,8 +18,6 @@ import os
 import re
 import shlex
 import socket
-import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from stoker import manager
-from stoker.agent import guardian
 from stoker.agent.guardian import LINUX, MARK
 from stoker.agent.loop import Event, Loop
 from stoker.agent.processes import HELPER_CHANNEL, LOG_FLAGS, Processes, Spec, Stage, StageError, argv_of
@@ -87,7 +81,7 @@ class _Parent:
     files: Mapping[str, list[int]] = field(default_factory=dict)
 
 
-class _Lost(Exception):  # noqa: N818  (never leaves this module)
+class Lost(Exception):  # noqa: N818  (never leaves the agent)
     """A parent that is dead, or does not answer."""
 
 
@@ -130,7 +124,7 @@ class Parents:
                 return stage
             problem = parent.problem
             self._useless.add(kind)
-        except (_Lost, StageError) as error:
+        except (Lost, StageError) as error:
             problem = str(error)
             self._losses[kind] += 1
             if self._losses[kind] == _PATIENCE:
@@ -209,7 +203,7 @@ class Parents:
         try:
             told = json.loads(await self._line(parent.channel, _IMPORTS, "importing modules"))
             parent.problem, parent.files = told["problem"], told["files"]
-        except _Lost as error:
+        except Lost as error:
             parent.lost = str(error)
         parent.is_ready = True
         self.wake()
@@ -227,7 +221,7 @@ class Parents:
 
     async def _fork(self, parent: _Parent, spec: Spec, call: Call) -> Stage:
         if parent.lost:
-            raise _Lost(parent.lost)
+            raise Lost(parent.lost)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -235,7 +229,7 @@ class Parents:
                 try:
                     socket.send_fds(parent.channel, [b"."], [log, theirs.fileno()])
                 except OSError as error:
-                    raise _Lost("the process that has imported the modules is gone") from error
+                    raise Lost("the process that has imported the modules is gone") from error
                 finally:
                     os.close(log)
             pid = int(await self._line(ours, _FORK, "forking"))
@@ -250,11 +244,11 @@ class Parents:
             try:
                 part = channel.recv(1 << 16)
             except BlockingIOError:
-                raise _Lost(f"{what} took longer than {seconds:.0f} s") from None
+                raise Lost(f"{what} took longer than {seconds:.0f} s") from None
             except OSError:
                 part = b""
             if not part:
-                raise _Lost(f"the process that has imported the modules ended while {what}")
+                raise Lost(f"the process that has imported the modules ended while {what}")
             line += part
         return line
 
@@ -268,156 +262,7 @@ class Parents:
             self._processes.unwatch(descriptor)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What two stages have in common that can be served by one process."""
-
-    slot: str
-    stage: str
-    program: tuple[str, ...]  # the command without the arguments of a script
-    directory: Path | None
-    environment: tuple[tuple[str, str], ...]
-
-
-@dataclass(eq=False)
-class _Server:
-    task: _Task
-    channel: socket.socket
-    mark: str
-    heard: bytes = b""
-
-
-class Serving:
-    """Processes that serve one trial after the other. Everything happens in the thread of `poll`."""
-
-    def __init__(self, processes: Processes, complain: Callable[[str], None]) -> None:
-        self._processes = processes
-        self._complain, self._has_complained = complain, False
-        self._listener: socket.socket | None = None
-        self._tasks: dict[int, _Task] = {}  # pid → what its stage is, for those that may yet report
-        self._servers: dict[int, _Server] = {}
-
-    def address(self) -> str:
-        """Where scripts report, for STOKER_WARM; "" where they cannot."""
-        if not LINUX:
-            if not self._has_complained:
-                self._complain("every trial starts anew: only Linux can serve many in one process (`warm`)")
-            self._has_complained = True
-            return ""
-        if self._listener is None:
-            self._listener = socket.socket(socket.AF_UNIX)
-            self._listener.bind(f"\0stoker-{os.getpid()}-{os.urandom(8).hex()}")
-            self._listener.listen(64)
-            self._processes.watch(self._listener.fileno(), self._accept)
-        return "@" + str(self._listener.getsockname()[1:], "ascii")
-
-    def expect(self, slot: str, name: str, stage: Stage) -> None:
-        """A stage has started whose process may serve others of its name in this slot."""
-        self._tasks = {pid: task for pid, task in self._tasks.items() if self._processes.stage(pid)}
-        self._tasks[stage.pid] = _task(slot, name, stage.spec)
-
-    def start(self, slot: str, name: str, spec: Spec) -> Stage | None:
-        """Let a process that waits run a stage; None if there is none for it.
-
-        Those that wait for what this slot's stages of that name no longer are, as after a change of the study
-        file, are ended. Raises OSError if the log cannot be written.
-        """
-        task = _task(slot, name, spec)
-        for pid, server in list(self._servers.items()):
-            if (server.task.slot, server.task.stage) != (slot, name) or not self._processes.is_helper(pid):
-                continue
-            if server.task == task:
-                log = os.open(spec.log, LOG_FLAGS, 0o666)
-                try:
-                    tell = lambda mark: _tell_next(server.channel, spec, log)  # noqa: B023, E731  (called at once)
-                    return self._processes.adopt(spec, pid, tell, server.mark)
-                except (StageError, _Lost):
-                    pass
-                finally:
-                    os.close(log)
-            self._end(pid)
-        return None
-
-    def close(self, patience: float = 1.0) -> None:
-        """End all that wait; they have a moment to do so by themselves. May be repeated."""
-        waiting = [pid for pid in self._servers if self._processes.is_helper(pid)]
-        for pid in list(self._servers):
-            self._forget(pid)
-        if self._listener is not None:
-            self._processes.unwatch(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
-        until = time.monotonic() + patience
-        while any(_lives(pid) for pid in waiting) and time.monotonic() < until:
-            time.sleep(0.005)
-        for pid in waiting:
-            self._processes.end_helper(pid)
-
-    def _accept(self) -> None:
-        """A script reports. Only a stage's first process counts: others end before their stage does."""
-        assert self._listener is not None  # noqa: S101
-        channel, _ = self._listener.accept()
-        pid = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        stage, task = self._processes.stage(pid), self._tasks.pop(pid, None)
-        if stage is None or task is None:
-            channel.close()
-            return
-        channel.setblocking(False)
-        self._servers[pid] = _Server(task, channel, stage.mark)
-        self._processes.watch(channel.fileno(), lambda: self._hear(pid))
-
-    def _hear(self, pid: int) -> None:
-        """A script says that its trial is over, or is gone."""
-        server, stage = self._servers[pid], self._processes.stage(pid)
-        try:
-            part = server.channel.recv(1 << 12)
-        except OSError:
-            part = b""
-        server.heard += part
-        if part and not server.heard.endswith(b"\n"):
-            return
-        if not part or stage is None or not self._processes.release(stage, json.loads(server.heard)["code"]):
-            self._end(pid)
-        server.heard = b""
-
-    def _end(self, pid: int) -> None:
-        """A process that still has a trial ends by itself, now that nobody tells it of another."""
-        self._forget(pid)
-        self._processes.end_helper(pid)
-
-    def _forget(self, pid: int) -> None:
-        channel = self._servers.pop(pid).channel
-        self._processes.unwatch(channel.fileno())
-        channel.close()
-
-
-def _task(slot: str, name: str, spec: Spec) -> _Task:
-    call = call_of(spec.command)
-    program = (*call.python, *call.argv[: _words(call)]) if call else (spec.command,)
-    return _Task(slot, name, program, spec.directory, tuple(sorted(spec.environment.items())))
-
-
-def _words(call: Call) -> int:
-    """How many words name what is called."""
-    return 2 if call.argv[0] == "-m" else 1
-
-
-def _tell_next(channel: socket.socket, spec: Spec, log: int) -> None:
-    """Let a process that waits begin with the next trial."""
-    call = call_of(spec.command)
-    request = {"environment": spec.about, "arguments": call.argv[_words(call) :] if call else ()}
-    try:
-        _send(channel, request, [log])
-    except OSError as error:
-        raise _Lost("a process that waited is gone") from error
-
-
-def _lives(pid: int) -> bool:
-    found = guardian.read(pid)
-    return found is not None and found.state != "Z"
-
-
-def _send(channel: socket.socket, request: Mapping[str, Any], descriptors: list[int]) -> None:
+def send(channel: socket.socket, request: Mapping[str, Any], descriptors: list[int]) -> None:
     """Send a line to a process that reads it at once; the descriptors go with its first byte."""
     channel.settimeout(_FORK)
     line = json.dumps(request).encode() + b"\n"
@@ -435,9 +280,9 @@ def _tell(channel: socket.socket, spec: Spec, call: Call, mark: str) -> None:
         "mark": [MARK, mark],
     }
     try:
-        _send(channel, request, [])
+        send(channel, request, [])
     except OSError as error:
-        raise _Lost("a forked process is gone") from error
+        raise Lost("a forked process is gone") from error
 
 
 def _is_stale(files: Mapping[str, list[int]]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stoker.cli import errors
 from stoker.cli.report import write
-from stoker.cli.store_options import open_at, store_of
+from stoker.cli.store_options import add_place, open_at, store_of
 from stoker.spec.problems import printable
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ _WIDTH = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add arguments."""
-    parser.add_argument(
-        "place", metavar="STORE", nargs="?", help="the study's output directory, or its URL (default: output)"
-    )
-    parser.set_defaults(output=None)
+    add_place(parser, has_file=True)
     parser.add_argument(
         "-o", dest="file", metavar="FILE", default="report.html", help="the report (report.html)"
     )

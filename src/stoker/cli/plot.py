@@ -20,7 +20,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.cli.store_options import open_at, store_of
+from stoker.cli.store_options import add_place, open_at, store_of
 from stoker.core.errors import StokerError, UsageError
 from stoker.spec.problems import listing, printable, suggest
 
@@ -39,10 +39,7 @@ NAMES = ("sweeps", "progress", "parameters", "importance", "parallel", "best", "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add arguments."""
     parser.add_argument("name", metavar="NAME", type=_name, help="which of those above")
-    parser.add_argument(
-        "place", metavar="STORE", nargs="?", help="the study's output directory, or its URL (default: output)"
-    )
-    parser.set_defaults(output=None)
+    add_place(parser, has_file=True)
     parser.add_argument("-o", dest="file", metavar="FILE", help="where to: .svg .png .pdf .html (NAME.svg)")
     parser.add_argument(
         "--x", metavar="WHAT", default="step", help="over step, time, or another series (step)"

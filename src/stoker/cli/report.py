@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker import __version__
-from stoker.cli.store_options import open_at, store_of
+from stoker.cli.store_options import add_place, open_at, store_of
 from stoker.core.errors import StokerError
 from stoker.spec.problems import printable
 from stoker.study.opened import Opened
@@ -30,10 +30,7 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add arguments."""
-    parser.add_argument(
-        "place", metavar="STORE", nargs="?", help="the study's output directory, or its URL (default: output)"
-    )
-    parser.set_defaults(output=None)
+    add_place(parser, has_file=True)
     parser.add_argument(
         "-o", dest="file", metavar="FILE", default="report.html", help="where to (report.html)"
     )

@@ -28,12 +28,18 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(place=None)
 
 
-def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add both ways to say where the study is, for commands that are about no trials."""
+def add_place(parser: argparse.ArgumentParser, has_file: bool = False) -> None:
+    """Add both ways to say where the study is, for commands that are about no trials.
+
+    Of those that write a file, -o is where to, as of other tools that do.
+    """
     parser.add_argument(
         "place", metavar="STORE", nargs="?", help="the study's output directory, or its URL (default: output)"
     )
-    parser.add_argument("-o", "--output", metavar="STORE", help="the same")
+    if has_file:
+        parser.set_defaults(output=None)
+    else:
+        parser.add_argument("-o", "--output", metavar="STORE", help="the same")
 
 
 def add_trials(parser: argparse.ArgumentParser, told: str, kinds: str = KINDS) -> None:

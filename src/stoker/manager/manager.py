@@ -522,8 +522,8 @@ class Manager:
             self._is_closed = True
             self._saver.close()
             self._progress.close()
-            if self._lock is not None and self._lock >= 0:
-                os.close(self._lock)
+            if self._lock is not None:
+                self._lock.release()
 
     def _complain(self, text: str) -> None:
         sys.stderr.write(f"stoker: {text}\n")
@@ -595,16 +595,32 @@ def _step(name: str, step: Any) -> float:
     return number
 
 
-def _lock(trial: Trial) -> int | None:
-    """A lock, so that one process of an attempt writes: its descriptor; None if another has it."""
+class _Lock:
+    """Held by the one process of an attempt that writes. Where there are no locks, everybody has it."""
+
+    def __init__(self, path: str, file: int) -> None:
+        self._path, self._file = path, file
+
+    def release(self) -> None:
+        """Nobody needs its file any more: another attempt has another one."""
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass
+        if self._file >= 0:
+            os.close(self._file)
+
+
+def _lock(trial: Trial) -> _Lock | None:
+    """The lock of an attempt; None if another process has it."""
+    path = os.path.join(trial.directory, f".{trial.stage}.{trial.attempt[0]}-{trial.attempt[1]}.lock")
     try:
         import fcntl
 
         os.makedirs(trial.directory, exist_ok=True)
-        path = os.path.join(trial.directory, f".{trial.stage}.{trial.attempt[0]}-{trial.attempt[1]}.lock")
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except (ImportError, OSError):
-        return -1  # not here: then it must do without
+        return _Lock(path, -1)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -612,7 +628,7 @@ def _lock(trial: Trial) -> int | None:
         return None
     except OSError:
         pass  # a file system that has no locks
-    return file
+    return _Lock(path, file)
 
 
 def _is_first() -> bool:

@@ -241,7 +241,7 @@ def run(argv: list[str]) -> int:
         if argv[0] == "-m":
             name = argv.pop(1)
             del main.__dict__["__file__"]
-            runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+            runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # what `python -m` itself calls
         else:
             _run_script(main)
     except SystemExit as error:

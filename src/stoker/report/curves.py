@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -10,12 +9,11 @@ from math import isfinite
 from stoker.report.rows import Row, series_of
 from stoker.store.interface import StoreError
 from stoker.study.logs import Logs
-from stoker.study.metrics import ENOUGH
+from stoker.study.metrics import ENOUGH, numbers_in
 from stoker.study.opened import Opened
 
 POINTS = 200
 """So many points of a curve are drawn: a figure has not many more pixels."""
-_NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -73,16 +71,11 @@ def _in_logs(opened: Opened, row: Row, patterns: Mapping[str, str]) -> dict[str,
                 break
             said = b"".join(logs.read(log, max(0, log.size - ENOUGH)))[-ENOUGH:].decode(errors="replace")
             for name, pattern in missing.items():
-                if values := _numbers(pattern, said):
+                if values := list(numbers_in(said, pattern)):
                     found[name] = thinned(range(1, len(values) + 1), values)
     except (OSError, StoreError):
         pass
     return found
-
-
-def _numbers(pattern: str, said: str) -> list[float]:
-    places = (match.start(1 if match.re.groups else 0) for match in re.finditer(pattern, said, re.MULTILINE))
-    return [float(number[0]) for place in places if (number := _NUMBER.match(said, place))]
 
 
 def thinned(x: Sequence[float], y: Sequence[float], most: int = POINTS) -> Curve:

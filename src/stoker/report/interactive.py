@@ -13,7 +13,7 @@ from stoker.report.images import PALETTE
 from stoker.spec.problems import printable
 
 try:
-    from plotly.graph_objects import Figure  # type: ignore[import-untyped]
+    from plotly.graph_objects import Figure  # type: ignore[import-untyped]  # it has no types
 except ImportError:
     raise StokerError("figures that move need plotly: pip install 'stoker[report]'") from None
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from stoker.study.opened import Opened
+from stoker.study.state import READERS
 
-READERS = 16
 Thing = TypeVar("Thing")
 Found = TypeVar("Found")
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from stoker.core.values import Value
 from stoker.manager import progress
 from stoker.plan import naming
+from stoker.report.reading import each
 from stoker.store.records import TrialId
 from stoker.study import files
 from stoker.study.logs import Logs, read_again
@@ -203,10 +204,7 @@ def _is_told(one: Any) -> bool:
 def _begun(opened: Opened) -> dict[TrialId, dict[str, Numbers]]:
     """Of trials that run, or wait to go on; those in a bucket are asked for some at a time."""
     trials = [now.trial for now in opened.state.trials(*_BEGUN)]
-    if not opened.place.is_remote:
-        return {trial: _so_far(opened, trial) for trial in trials}
-    with ThreadPoolExecutor(READERS) as pool:
-        return dict(zip(trials, pool.map(lambda trial: _so_far(opened, trial), trials), strict=True))
+    return dict(zip(trials, each(opened, lambda trial: _so_far(opened, trial), trials), strict=True))
 
 
 def _so_far(opened: Opened, trial: TrialId) -> dict[str, Numbers]:

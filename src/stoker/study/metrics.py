@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import isnan
 from pathlib import Path
@@ -40,12 +40,16 @@ def read_metrics(log: str, patterns: Mapping[str, str], most: int = ENOUGH) -> d
 
 
 def _last(pattern: str, text: str) -> float | None:
-    last = None
+    last = deque(numbers_in(text, pattern), 1)
+    return last[0] if last else None
+
+
+def numbers_in(text: str, pattern: str) -> Iterator[float]:
+    """All numbers that a pattern finds, in order."""
     for match in re.finditer(pattern, text, re.MULTILINE):
         number = _NUMBER.match(text, match.start(1 if match.re.groups else 0))
         if number is not None:
-            last = float(number[0])
-    return last
+            yield float(number[0])
 
 
 def read_series(directory: str, stage: str, attempt: tuple[int, int]) -> dict[str, dict[str, float]]:

@@ -22,6 +22,30 @@ class Lazy:
         self.state_dict, self.load_state_dict = tell, take
 
 
+class Rounds:
+    """What is the same for all boosted trees: the booster is tracked, and a resumed one has its rounds."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self.booster: Any = None
+        """For `train`, which goes on from it: None on a fresh start."""
+        manager.track(booster=Lazy(self._tell, self._take))
+        manager.start_epoch()
+
+    def _tell(self) -> dict[str, Any]:
+        return {"model": None if self.booster is None else self._dump(self.booster)}
+
+    def _take(self, state: dict[str, Any]) -> None:
+        if state["model"]:
+            self.booster = self._load(state["model"])
+
+    def _dump(self, booster: Any) -> str | bytes:
+        raise NotImplementedError  # each library has its own way
+
+    def _load(self, model: Any) -> Any:
+        raise NotImplementedError
+
+
 def add_numbers(manager: Manager, values: Mapping[str, Any], step: float | None = None) -> None:
     """Add the numbers among some values: frameworks log texts and tensors as well."""
     for name, value in values.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import lightgbm
 
-from stoker.manager.callbacks import Lazy
+from stoker.manager.callbacks import Rounds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,29 +18,21 @@ if TYPE_CHECKING:
     from stoker.manager.manager import Manager
 
 
-class StokerCallback:
+class StokerCallback(Rounds):
     """Progress and checkpoints after each round; `booster` and `done` tell what there is already."""
 
     order = 25  # after those that log, before the one that stops early
-
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
-        self.booster: Any = None
-        """For `train(init_model=...)`: None on a fresh start."""
-        manager.track(booster=Lazy(self._tell, self._take))
-        manager.start_epoch()
 
     @property
     def done(self) -> int:
         """How many rounds there are: so many less are to be trained."""
         return 0 if self.booster is None else int(self.booster.current_iteration())
 
-    def _tell(self) -> dict[str, Any]:
-        return {"model": "" if self.booster is None else self.booster.model_to_string(num_iteration=-1)}
+    def _dump(self, booster: Any) -> str:
+        return str(booster.model_to_string(num_iteration=-1))
 
-    def _take(self, state: dict[str, Any]) -> None:
-        if state["model"]:
-            self.booster = lightgbm.Booster(model_str=state["model"])
+    def _load(self, model: Any) -> Any:
+        return lightgbm.Booster(model_str=model)
 
     def __call__(self, env: Any) -> None:
         """Progress is named by data and metric: valid-l2."""

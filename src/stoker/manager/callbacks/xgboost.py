@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import xgboost
 
-from stoker.manager.callbacks import Lazy
+from stoker.manager.callbacks import Rounds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,28 +18,19 @@ if TYPE_CHECKING:
     from stoker.manager.manager import Manager
 
 
-class StokerCallback(xgboost.callback.TrainingCallback):
+class StokerCallback(Rounds, xgboost.callback.TrainingCallback):
     """Progress and checkpoints after each round; `booster` and `done` tell what there is already."""
-
-    def __init__(self, manager: Manager) -> None:
-        super().__init__()
-        self._manager = manager
-        self.booster: Any = None
-        """For `train(xgb_model=...)`: None on a fresh start."""
-        manager.track(booster=Lazy(self._tell, self._take))
-        manager.start_epoch()
 
     @property
     def done(self) -> int:
         """How many rounds there are: so many less are to be trained."""
         return 0 if self.booster is None else int(self.booster.num_boosted_rounds())
 
-    def _tell(self) -> dict[str, Any]:
-        return {"model": b"" if self.booster is None else bytes(self.booster.save_raw("ubj"))}
+    def _dump(self, booster: Any) -> bytes:
+        return bytes(booster.save_raw("ubj"))
 
-    def _take(self, state: dict[str, Any]) -> None:
-        if state["model"]:
-            self.booster = xgboost.Booster(model_file=bytearray(state["model"]))
+    def _load(self, model: Any) -> Any:
+        return xgboost.Booster(model_file=bytearray(model))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Progress is named as XGBoost prints it: valid-rmse."""

@@ -73,25 +73,18 @@ def test_one_mistake_is_told_once() -> None:
     assert [problem.message for problem in raised.value.problems] == ["unknown key 'commands'"]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "remedy"),
-    [
-        ("metrics: {val_lss: 'a (.)'}", "did you mean 'val_lss'?"),
-        ("metrics: {bleu: 'a (.)'}", r"`metrics: {val_loss: 'val_loss=(\S+)'}` reads it from"),
-    ],
-)
-def test_an_objective_that_nothing_gives_is_a_hint(metrics: str, remedy: str) -> None:
-    text = f"template: run\n{metrics}\nobjective: {{metric: val_loss, goal: min}}\n"
+def test_an_objective_that_is_misspelt_is_a_hint() -> None:
+    text = "template: run\nmetrics: {val_lss: 'a (.)'}\nobjective: {metric: val_loss, goal: min}\n"
     (hint,) = load(Source("params.yaml", text)).hints
     assert (hint.line, hint.column, hint.text) == (3, 21, "val_loss")
     assert hint.message == "objective: no pattern under metrics gives 'val_loss'"
-    assert hint.remedy.startswith(remedy)
+    assert hint.remedy == "did you mean 'val_lss'?"
 
 
-def test_without_any_patterns_a_manager_may_give_it() -> None:
-    assert (
-        load(Source("params.yaml", "template: run\nobjective: {metric: val_loss, goal: min}\n")).hints == ()
-    )
+@pytest.mark.parametrize("metrics", ["{}", "{test_loss: 'a (.)'}"])
+def test_a_manager_may_give_any_other(metrics: str) -> None:
+    text = f"template: run\nmetrics: {metrics}\nobjective: {{metric: val_loss, goal: min}}\n"
+    assert load(Source("params.yaml", text)).hints == ()
 
 
 def test_an_objective_that_a_pattern_gives_is_none() -> None:

@@ -19,8 +19,9 @@ from tests.stories.command import STOKER, stoker
 
 QUICK = """\
 import sys
+from stoker import Manager
 lr = float(sys.argv[sys.argv.index("--lr") + 1])
-print(f"val_accuracy={1 - lr:.4f}")
+Manager.create_manager().add_progress("val_accuracy", 1 - lr)
 sys.exit("too high" if lr >= LIMIT else 0)
 """
 """In place of train.py where the networks do not matter."""
@@ -52,7 +53,7 @@ def test_networks_learn_and_one_fails(study: Path, capsys: pytest.CaptureFixture
     params = Path("params.yaml").read_text(encoding="utf-8")
     Path("params.yaml").write_text(re.sub(r"epochs: \d+", "epochs: 8", params), encoding="utf-8")
     done = stoker("run", "--sample", "1")
-    assert "│ epoch 1: the loss is" in done.stdout
+    assert "│ epoch 0: the loss is" in done.stdout
     assert "lr 100 is too high" in done.stdout
     first, second, last = rows_of(open_study("output"))
     assert last.is_meant_to_fail
@@ -60,7 +61,15 @@ def test_networks_learn_and_one_fails(study: Path, capsys: pytest.CaptureFixture
     assert first.metrics["val_accuracy"] > 0.5
     assert first.metrics["test_accuracy"] > 0.5
     assert conclude(open_study("output"), "cd x") == 0
-    assert "Trial 9 failed on purpose" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Trial 9 failed on purpose" in said
+    assert "report.html" in said
+    assert "val_accuracy" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_training_can_stop_anywhere(study: Path) -> None:
+    done = stoker("verify", "--kills", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_table_has_the_best_trial_first(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,8 +36,8 @@ EXAMPLES = """\
 
 FILES = {
     "params.yaml": "the study: what to run, what to try",
-    "train.py": "a script that knows nothing of Stoker",
-    "test.py": "the second stage of each trial",
+    "train.py": "the first stage of each trial; it can stop and go on",
+    "test.py": "the second stage, which knows nothing of Stoker",
     "digits.py": "the data of both",
 }
 MADE = ("output", "report.html", "__pycache__")
@@ -131,11 +131,12 @@ def conclude(opened: Opened, way: str) -> int:
     from stoker.cli.display import console
     from stoker.cli.report import write as write_report
 
-    metrics: Any = opened.study.settings["metrics"]
+    patterns: Any = opened.study.settings["metrics"]
+    metrics = [*(opened.study.objective or ())[:1], *patterns]
     rows = rows_of(opened)
     screen = console()
     screen.print("\nAll trials, best first:\n", style="bold")
-    screen.print(_table(rows, list(metrics), screen.width))
+    screen.print(_table(rows, metrics, screen.width))
     for row in rows:
         if row.is_meant_to_fail and row.status == "failed":
             _say("", f"Trial {row.trial.number} failed on purpose: its learning rate is absurd.")

@@ -1,4 +1,4 @@
-"""Train a small network on digits. It knows nothing of Stoker: options in, lines and a file out."""
+"""Train a small network on digits. With the manager it can stop and go on at any time, and shows its progress."""
 
 import argparse
 import pickle
@@ -6,6 +6,9 @@ import sys
 
 from digits import load
 from sklearn.neural_network import MLPClassifier
+
+from stoker import Manager
+from stoker.manager.callbacks.sklearn import Fitted
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--hidden", type=int, required=True)
@@ -21,11 +24,14 @@ model = MLPClassifier(
     [options.hidden], solver="sgd", learning_rate_init=options.lr, batch_size=16, random_state=options.seed
 )
 
-for epoch in range(1, options.epochs + 1):
+manager = Manager.create_manager()
+manager.track(model=Fitted(model))
+for epoch in manager.epochs(options.epochs):
     model.partial_fit(pictures, labels, classes=range(10))
     if not model.loss_ < 100:
         sys.exit(f"epoch {epoch}: the loss is {model.loss_:.3g}, lr {options.lr:g} is too high")
-    print(f"epoch {epoch} loss={model.loss_:.4f} val_accuracy={model.score(*val):.4f}", flush=True)
+    manager.add_progress("loss", model.loss_)
+    manager.add_progress("val_accuracy", model.score(*val))
 
 with open(options.save, "wb") as file:
     pickle.dump(model, file)

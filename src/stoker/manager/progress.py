@@ -13,6 +13,7 @@ import sys
 import threading
 import zlib
 from array import array
+from collections import deque
 from time import time as now
 
 from stoker.manager.trial import files, progress_path
@@ -78,36 +79,46 @@ class Progress:
     def __init__(self, trial: Trial, writes: bool = True) -> None:
         self._trial = trial
         self._writes = writes
-        self.series: dict[str, Series] = {}
+        self._series: dict[str, Series] = {}
+        self._names: set[str] = set()  # of series that have begun here
+        self._news: deque[tuple[str, float, float | None, float]] = deque()  # not in the series yet
         self._after: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # of those who write
-        self._adding = threading.Lock()  # held so briefly that training does not wait
+        self._settling = threading.RLock()
         self._stop = threading.Event()
         self._began = False  # the file has its first line
         self._error = ""
 
     def add(self, name: str, value: float, step: float | None) -> None:
-        """Add a value. This is what training waits for."""
-        with self._adding:
-            series = self.series.get(name)
-            if series is None:
-                series = self._new(name)
-            values = series.values
-            series.seconds.append(now())
-            series.steps.append(len(values) if step is None else step)
-            values.append(value)  # last: what is written is what has all three
+        """Add a value. This is what training waits for, so the rest of the work is done later."""
+        if name not in self._names:
+            self._begin(name)
+        self._news.append((name, value, step, now()))
 
-    def _new(self, name: str) -> Series:
+    @property
+    def series(self) -> dict[str, Series]:
+        """All series, with all that was added."""
+        with self._settling:
+            for _ in range(len(self._news)):
+                name, value, step, second = self._news.popleft()
+                series = self._series.get(name)
+                if series is None:
+                    series = self._series[name] = Series()
+                series.steps.append(len(series.values) if step is None else step)
+                series.seconds.append(second)
+                series.values.append(value)
+            return self._series
+
+    def _begin(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"a series has a text for its name, not {name!r}")
-        if self._thread is None and self._writes:
+        self._names.add(name)
+        if self._thread is None:
             self._thread = threading.Thread(
                 target=self._write_now_and_then, name="stoker progress", daemon=True
             )
             self._thread.start()
-        series = self.series[name] = Series()
-        return series
 
     def counts(self) -> dict[str, int]:
         """How long each series is."""
@@ -115,8 +126,8 @@ class Progress:
 
     def go_on_after(self, attempt: tuple[int, int], counts: Mapping[str, int]) -> None:
         """Take over what an earlier attempt had when its checkpoint was made."""
-        self.series = read_attempt(self._trial.directory, self._trial.stage, attempt, counts)
-        for series in self.series.values():
+        self._series = read_attempt(self._trial.directory, self._trial.stage, attempt, counts)
+        for series in self._series.values():
             series.written = len(series.values)
         found = self.counts()
         lost = sum(max(0, count - found.get(name, 0)) for name, count in counts.items())
@@ -181,7 +192,8 @@ class Progress:
     def forget_thread(self) -> None:
         """In a forked child, which has no such thread and must not write."""
         self._writes, self._thread = False, None
-        self._lock, self._adding = threading.Lock(), threading.Lock()
+        self._names.clear()
+        self._lock, self._settling = threading.Lock(), threading.RLock()
 
 
 def head(trial: Trial, after: Mapping[str, Any] | None = None) -> str:

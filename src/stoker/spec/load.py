@@ -14,7 +14,7 @@ from stoker.plan.sweep import Sweep
 from stoker.spec.keys import SETTINGS
 from stoker.spec.nodes import Node, documents
 from stoker.spec.parameters import Parameters
-from stoker.spec.problems import Problem, Source, StudyFileError, listing, suggest
+from stoker.spec.problems import Problem, Source, StudyFileError, is_misspelt, listing, suggest
 from stoker.spec.reader import Entries, Field, Reader
 from stoker.spec.stages import Command, check_values, possible_values, read_stages
 from stoker.spec.study import Study
@@ -137,18 +137,14 @@ class _Loader:
         return {key: value for key, value in found.items() if value is not None}
 
     def _hint_at_objective(self, settings: Mapping[str, object]) -> None:
-        """An objective that nothing gives is most likely misspelt, or its pattern was forgotten."""
+        """An objective that is nearly the name of a metric is misspelt. Any other may come from a manager."""
         objective, metrics = settings.get("objective"), settings.get("metrics")
         known = metrics if isinstance(metrics, dict) else {}
         metric = str(objective.get("metric")) if isinstance(objective, dict) else None
-        if metric is None or metric in known or not known:  # without any, a manager may record it
+        if metric is None or metric in known or not is_misspelt(metric, known):
             return
-        written = f"`metrics: {{{metric}: '{metric}=(\\S+)'}}`"
-        pattern = f"{written} reads it from what is printed, unless a manager records it"
         message = f"objective: no pattern under metrics gives '{metric}'"
-        self._reader.hint_at_token(
-            self._entries["objective"][1], metric, message, suggest(metric, known) or pattern
-        )
+        self._reader.hint_at_token(self._entries["objective"][1], metric, message, suggest(metric, known))
 
     def _commands(self) -> list[Command]:
         if "template" in self._entries:

@@ -78,6 +78,13 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("·", text)
 
 
+def is_misspelt(word: str, known: Iterable[str]) -> bool:
+    """Whether a word is so near to a known one that it can hardly mean anything else."""
+    from difflib import get_close_matches
+
+    return bool(get_close_matches(word.lower(), [name.lower() for name in known], cutoff=0.85))
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """`did you mean 'template'?`, or nothing if no known word is near.
 

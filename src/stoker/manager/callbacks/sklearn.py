@@ -9,6 +9,8 @@ The whole script is in docs/recipes.md.
 
 from __future__ import annotations
 
+import sys
+
 import numpy
 
 TYPE_CHECKING = False
@@ -20,11 +22,7 @@ _MADE_ANEW = ("_loss_function_", "loss_function_")
 
 
 class Fitted:
-    """What an estimator has learned, as plain data: coefficients, counts, steps, generators.
-
-    Some keep objects, as MLPClassifier keeps its optimizer. Those need `allow_pickle=True` of create_manager;
-    saving without it tells which attribute it is.
-    """
+    """What an estimator has learned, as plain data: coefficients, counts, steps, generators, optimizers."""
 
     def __init__(self, estimator: Any) -> None:
         if not hasattr(estimator, "partial_fit"):
@@ -48,6 +46,10 @@ def _plain(value: Any) -> Any:
         return {"random": value.get_state()}
     if isinstance(value, numpy.ndarray) and value.dtype.hasobject:  # names of features
         return {"objects": value.tolist()}
+    if _is_of_sklearn(type(value)) and hasattr(value, "__dict__"):  # an optimizer, an encoder of labels
+        kind = type(value)
+        own = {name: _plain(one) for name, one in vars(value).items()}
+        return {"class": [kind.__module__, kind.__qualname__], "own": own}
     return value
 
 
@@ -58,4 +60,16 @@ def _restored(value: Any) -> Any:
         return generator
     if isinstance(value, dict) and set(value) == {"objects"}:
         return numpy.array(value["objects"], dtype=object)
+    if isinstance(value, dict) and set(value) == {"class", "own"}:
+        module, name = value["class"]
+        kind = getattr(sys.modules.get(module), name, None)  # nothing is imported because a file says so
+        if not isinstance(kind, type) or not _is_of_sklearn(kind):
+            raise TypeError(f"{module}.{name} is no class of scikit-learn that this script uses")
+        made: Any = object.__new__(kind)
+        vars(made).update((name, _restored(one)) for name, one in value["own"].items())
+        return made
     return value
+
+
+def _is_of_sklearn(kind: type) -> bool:
+    return kind.__module__.split(".")[0] == "sklearn"

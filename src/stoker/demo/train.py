@@ -1,4 +1,4 @@
-"""Train a small network on digits. With the manager it can stop and go on at any time, and shows its progress."""
+"""Train a small network on digits. Its manager shows how it learns, and lets it stop and go on anywhere."""
 
 import argparse
 import pickle

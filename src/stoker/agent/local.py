@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,16 @@ class Contact:
     listen: Listen = lambda obey: None
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an agent joins a study."""
+
+    only: int | None = None  # the iteration whose trials are wanted; None for all
+    placed: str = ""  # what the engine that placed it calls its place
+    idle: float = inf  # seconds without a trial after which it leaves
+    is_allotted: bool = False  # a scheduler gave this job its GPUs, and other machines see the directory
+
+
 PATIENCE = 3.0
 """Seconds that an agent which is to end at once has for its last records: the store may be away."""
 _STORE_THREADS = 16
@@ -62,7 +73,15 @@ _FILE_THREADS = 8
 class LocalWorld:
     """This machine. Everything but waiting for a slow store happens in the thread that calls `run`."""
 
-    def __init__(self, name: str, place: Place, keeper: Keeper, processes: Processes, tell: Tell) -> None:
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        keeper: Keeper,
+        processes: Processes,
+        tell: Tell,
+        terms: Terms,
+    ) -> None:
         self.loop = Loop(time.monotonic)
         self.random = Random()  # noqa: S311  (spreads agents over trials; nothing secret)
         self._processes = processes
@@ -83,7 +102,8 @@ class LocalWorld:
         self.study = StudyWork(place.output)
         self.work: Work = self.study
         self._keeper = keeper
-        self._tell = tell
+        self._tell, self._terms = tell, terms
+        self._worked = self.loop.now()
         self._parents = Parents(self.loop, processes, self._complain)
         self._serving = Serving(processes, self._complain)
         self._starting: set[Attempt] = set()
@@ -105,7 +125,8 @@ class LocalWorld:
 
     def describe(self) -> dict[str, Any]:
         """Who this agent is, so that another one on this host knows at once when it is dead."""
-        return {**here(), "time": stamp(), "slots": len(self._keeper.slots)}
+        told = {**here(), "time": stamp(), "slots": len(self._keeper.slots)}
+        return {**told, "placed": self._terms.placed} if self._terms.placed else told
 
     def is_gone(self, beat: Mapping[str, Any]) -> bool:
         """Whether the beat is of a process of this host that is no more."""
@@ -430,10 +451,20 @@ class LocalWorld:
         while True:
             await self.loop.sleep(EVERY)
             self._keeper.refresh()
+            self._leave_if_idle()
             for attempt, stage in self._running.items():
                 identities = self._keeper.slots[self._slot_of[attempt]].identities
                 seen = self._seen.setdefault(attempt, Figures())
                 seen.add(self._processes.usage(stage), look_at_gpus(identities, gpus.utilisation))
+
+    def _leave_if_idle(self) -> None:
+        """Others are at work on what is left, and somebody else may want this machine."""
+        now = self.loop.now()
+        if self._running or self._starting:
+            self._worked = now
+        elif now - self._worked > self._terms.idle:
+            self._complain(f"nothing to do for {self._terms.idle:g} s: this agent leaves")
+            self._agent.leave()
 
 
 def run_agent(
@@ -442,21 +473,20 @@ def run_agent(
     settings: Settings,
     guard: guardian.Guard,
     contact: Contact = Contact(),  # noqa: B008  (it has no state)
-    only: int | None = None,
+    terms: Terms = Terms(),  # noqa: B008  (nor has this)
 ) -> None:
-    """Join the study at a place with the slots of this machine, until nothing is left.
-
-    `only` is the iteration whose trials are wanted; all of them if it is None.
-    """
+    """Join the study at a place with the slots of this machine, until nothing is left."""
+    if terms.is_allotted:
+        place = replace(place, is_shared=not place.is_remote)
     for path in (place.output, place.output / RECORDS) if place.output else (scratch(place.url),):
         _check_writable(path)
     with Processes(guard) as processes:
         name = f"{host()}-{os.getpid()}-{os.urandom(4).hex()}"
-        world = LocalWorld(name, place, keeper, processes, contact.tell)
+        world = LocalWorld(name, place, keeper, processes, contact.tell, terms)
         world.tell_slots()
         agent = Agent(name, world, len(keeper.slots), settings)
-        if only is not None:
-            agent.focus_on(Focus(world.study, [only]))
+        if terms.only is not None:
+            agent.focus_on(Focus(world.study, [terms.only]))
         world.run(agent, contact.listen)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from stoker.agent import guardian
 from stoker.agent.keeper import Keeper
-from stoker.agent.local import Contact, Tell, run_agent
+from stoker.agent.local import Contact, Tell, Terms, run_agent
+from stoker.agent.locks import Locks
 from stoker.agent.world import Settings
 from stoker.core.errors import UsageError
 from stoker.study.place import open_place
@@ -93,14 +94,14 @@ def join(
     guard: guardian.Guard,
     tell: Tell,
     control: Control,
-    only: int | None = None,
+    terms: Terms,
 ) -> int:
-    """Join the study at a place until nothing is left, or nothing of one iteration; the exit code."""
+    """Join the study at a place until nothing is left for it to do; the exit code."""
     place = open_place(word, must_exist=True)
     plans = read_plans(place)
     if not plans:
         raise UsageError(f"there is no study in {word}; `stoker run` makes one")
     slots = plans[-1].study.slots if resource is None else resource or None  # empty: whatever there is
-    keeper = Keeper(slots, place.url)
-    run_agent(place, keeper, Settings(), guard, Contact(tell, control.start), only)
+    keeper = Keeper(slots, place.url, locks=Locks(None) if terms.is_allotted else None)
+    run_agent(place, keeper, Settings(), guard, Contact(tell, control.start), terms)
     return 0

@@ -332,9 +332,14 @@ def _threads(share: int) -> dict[str, str]:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """How many cores this process may use: those it is bound to, within the quota of its control groups."""
+    """How many cores this process may use: those it is bound to, within the quota of its control groups.
+
+    Slurm need not bind a job to the cores that it gave it; but it tells how many they are.
+    """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([bound, *(int(quota) for quota in _quotas(root))]))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    allotted = [int(given)] if given.isdecimal() and "SLURM_JOB_ID" in os.environ else []
+    return max(1, min([bound, *allotted, *(int(quota) for quota in _quotas(root))]))
 
 
 def _quotas(root: Path) -> Iterator[float]:

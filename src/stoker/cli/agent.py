@@ -8,11 +8,15 @@ back: other agents, or a later one, go on where it stopped.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import time
+from math import inf
 from typing import Any
 
 from stoker.cli.study_options import slots_of
+from stoker.core.errors import StokerError
 from stoker.spec.problems import printable
 
 USAGE = "STORE"
@@ -34,9 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         help="the slots: 0 1 2,3 is three; auto is whatever there is",
     )
-    parser.add_argument("--events", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--control", type=int, help=argparse.SUPPRESS)
+    for name in ("--events", "--only", "--control", "--renew"):  # for whoever starts it
+        parser.add_argument(name, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--idle", type=float, default=inf, help=argparse.SUPPRESS)
+    parser.add_argument("--placed", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--allotted", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,11 +52,50 @@ def run(options: argparse.Namespace) -> int:
 
     guard = guardian.enter()  # before anything starts a thread
 
+    from stoker.agent.local import Terms
     from stoker.agent.process import Control, Events, join
 
+    is_up = _hear_of_the_end() if options.placed else None
     events = Events(options.events)
     tell = events.send if options.events is not None else _print
-    return join(options.store, slots, guard, tell, Control(options.control), options.only)
+    terms = Terms(options.only, options.placed, options.idle, options.allotted)
+    code = join(options.store, slots, guard, tell, Control(options.control), terms)
+    if is_up is not None:
+        try:
+            _look_behind(options, bool(is_up))
+        except StokerError as error:  # its own work is done
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  {printable(str(error))}\n")
+    return code
+
+
+def _hear_of_the_end() -> list[float]:
+    """SIGUSR1 says that the time of this job is nearly up: leave, and remember why."""
+    told: list[float] = []
+
+    def hear(*_: object) -> None:
+        told.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGUSR1, hear)
+    return told
+
+
+def _look_behind(options: argparse.Namespace, is_time_up: bool) -> None:
+    """Where trials are left, another job goes on; where none are, those that wait are not needed."""
+    from stoker.engines.sites import engine_of
+    from stoker.study.opened import open_study
+
+    opened = open_study(options.store)
+    counts, engine = opened.state.counts(), options.placed.partition(":")[0]
+    if opened.state.is_stopped or not counts.waiting + counts.running:
+        engine_of(opened, engine).remove(waiting_only=True)
+    elif is_time_up and options.renew is not None:
+        from stoker.engines.slurm import Slurm
+
+        slurm = engine_of(opened, engine)
+        if isinstance(slurm, Slurm):
+            job = slurm.renew(options.renew)
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  job {job} goes on\n")
 
 
 def _print(event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Run a study on this machine: all its trials, on all its slots, until nothing is left.
+"""Run a study: all its trials, on all slots, until nothing is left. Here, or with --on elsewhere too.
 
 What is finished is skipped, what failed is tried again, and what was interrupted goes on. Several people
 may run the same study at once, on the same output: each trial runs once. Ctrl-C stops gracefully and
@@ -12,11 +12,14 @@ Exits with 0 if all trials finished, 1 if some failed, 2 for bad input, 130 if i
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stoker.cli.study_options import (
     DEFAULT_OUTPUT,
@@ -31,6 +34,10 @@ from stoker.spec.problems import printable
 from stoker.store.interface import StoreError
 from stoker.study.opened import Opened
 
+if TYPE_CHECKING:
+    from stoker.cli.begin import Begun
+    from stoker.engines.interface import Engine
+
 USAGE = "[FILE]"
 EXAMPLES = """\
   stoker run                            params.yaml, into output/
@@ -39,9 +46,9 @@ EXAMPLES = """\
   stoker run -r 0 1                     on GPUs 0 and 1
   stoker run --dry-run                  print every command, run nothing
   stoker run --detach                   go on after logout; `stoker status` follows
+  stoker run --on slurm                 by agents in Slurm jobs; returns when they are submitted
+  stoker run --on local,slurm           here and there
 """
-
-ENGINES = ("local",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the first trial alone, here, its output on the terminal, its files in OUTPUT/.debug",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the exact commands, and run nothing")
-    parser.add_argument("--on", metavar="ENGINE", default="local", help="where to run (default: local)")
+    parser.add_argument(
+        "--on", metavar="ENGINES", default="local", help="where: local, slurm, or both (default: local)"
+    )
     parser.add_argument("--detach", action="store_true", help="start in the background, and return")
     parser.add_argument("--plain", action="store_true", help="plain lines, also in a terminal")
 
@@ -66,8 +75,7 @@ def run(options: argparse.Namespace) -> int:
     """Plan, start an agent, and watch it."""
     chosen = choose(options)
     check_commands(chosen)
-    if options.on not in ENGINES:
-        raise UsageError(f"--on {options.on}: this version runs on this machine only (--on local)")
+    elsewhere = _engines(chosen, options)
     if options.dry_run:
         return _print_commands(chosen)
     if options.debug:
@@ -77,18 +85,53 @@ def run(options: argparse.Namespace) -> int:
 
     from stoker.cli.begin import begin
 
+    for engine in elsewhere.values():
+        engine.check()
     begun = begin(chosen, options)
     for line in begun.told:
         sys.stderr.write(f"{printable(line)}\n")
     sys.stderr.flush()
     if not begun.is_left:
         return 0
+    _place(elsewhere, begun)
+    if "local" not in _names(options):
+        return _follow(chosen, "")
     if options.detach:
         return _detach(begun.agent_words, chosen, begun.opened)
 
     from stoker.cli.watch import watch
 
     return watch(begun, plain=options.plain)
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    return [name for word in options.on.split(",") if (name := word.strip())]
+
+
+def _engines(chosen: Chosen, options: argparse.Namespace) -> dict[str, Engine]:
+    """The engines besides this machine, which are to place agents of this study."""
+    from stoker.engines import make_engine
+    from stoker.engines.sites import site_of
+
+    if not _names(options):
+        raise UsageError("--on names where to run: local, slurm, or local,slurm")
+    here = os.getcwd()  # noqa: PTH109  (as the user calls it)
+    return {
+        name: make_engine(name, site_of(chosen.study, chosen.output, here, chosen.study.name, name))
+        for name in _names(options)
+        if name != "local"
+    }
+
+
+def _place(elsewhere: Mapping[str, Engine], begun: Begun) -> None:
+    from stoker.cli.begin import counts_of
+    from stoker.engines.sites import note_engine
+
+    left = counts_of(begun)["left"]
+    for name, engine in elsewhere.items():
+        note_engine(begun.opened, name)
+        sys.stdout.writelines(f"{printable(line)}\n" for line in engine.place(left))
+    sys.stdout.flush()
 
 
 def _print_commands(chosen: Chosen) -> int:
@@ -118,6 +161,11 @@ def _detach(words: list[str], chosen: Chosen, opened: Opened) -> int:
         log = Path(f"stoker-agent.{time.strftime('%Y%m%d.%H%M%S')}.log")
     pid = start_detached(words, log)
     _wait_for(pid, opened)
+    return _follow(chosen, f"running in the background, process {pid}\n")
+
+
+def _follow(chosen: Chosen, told: str) -> int:
+    """Say how a study is followed that goes on without us."""
     which = "" if chosen.output == DEFAULT_OUTPUT else f" -o {shlex.quote(chosen.output)}"
     commands = {
         f"stoker status{which}": "how far it is; --watch follows",
@@ -125,6 +173,6 @@ def _detach(words: list[str], chosen: Chosen, opened: Opened) -> int:
         f"stoker stop{which}": "end it; `stoker run` goes on later",
     }
     width = max(map(len, commands))
-    sys.stdout.write(f"running in the background, process {pid}\n")
-    sys.stdout.writelines(f"  {command:<{width}}   {told}\n" for command, told in commands.items())
+    sys.stdout.write(told)
+    sys.stdout.writelines(f"  {command:<{width}}   {what}\n" for command, what in commands.items())
     return 0

@@ -4,9 +4,10 @@ With trials, all that is known about them; with --all, a table of all trials and
 from any machine, while the study runs and after. The end is estimated from trials that finished lately.
 --watch looks again every second until nothing is left, and then exits with 1 if trials failed.
 
---json prints one object with study, store, is_stopped, counts, agents and trials: those that run and failed,
-or that are asked for. A trial has number, iteration, name, status, round, attempt, agent, since, params and
-directory; one that is done also metrics and result; one that is named also attempts, results and logs.
+--json prints one object with study, store, is_stopped, counts, agents, placed (jobs of engines) and trials:
+those that run and failed, or that are asked for. A trial has number, iteration, name, status, round, attempt,
+agent, since, params and directory; one that is done also metrics and result; one that is named also attempts,
+results and logs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from stoker.cli.placed import Places
 from stoker.cli.store_options import add_store, open_at, store_of
 from stoker.cli.told import slots_of, summary
 from stoker.core.errors import UsageError
@@ -179,6 +181,7 @@ def as_json(opened: Opened, trials: Sequence[TrialId], options: argparse.Namespa
             | {"running": running[agent.name], "silence": round(agent.silence, 1), "slots": slots_of(agent)}
             for agent in opened.state.agents()
         ],
+        "placed": Places(opened).as_json(),
     }
     if trials:
         found = [now for trial in trials if (now := opened.state.trial(trial)) is not None]

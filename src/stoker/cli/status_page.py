@@ -17,6 +17,7 @@ from rich.text import Text
 
 from stoker.cli.board import around, clock, duration, metrics_text, time_left
 from stoker.cli.live import fit
+from stoker.cli.placed import Places
 from stoker.cli.told import (
     age,
     ago,
@@ -32,6 +33,7 @@ from stoker.cli.told import (
 )
 from stoker.core.times import seconds
 from stoker.core.values import text
+from stoker.engines.interface import State as Standing
 from stoker.spec.problems import printable
 from stoker.store.records import End, TrialId
 from stoker.study import files
@@ -92,6 +94,7 @@ class Page:
         self._best: tuple[int, list[tuple[float, TrialId]]] = (-1, [])
         self._at_work: list[TrialNow] = []
         self._times: dict[TrialId, float | None] = {}  # what trials took that finished lately
+        self._places = Places(opened)
 
     def lines(self, now: float, width: int | None) -> Iterator[Text]:
         """All lines; of a width, None for one where nothing is cut."""
@@ -100,6 +103,7 @@ class Page:
         yield from self._head(now, width)
         if not options.failed and not options.running:
             yield from _section("agents", _table(self._agents(), width, 0))
+            yield from _section("placed", self._placed())
         if not options.failed and not options.all:
             yield from _section("running", _table(self._running(now), width, 1, gives_way=4))
         if not options.running and not options.all:
@@ -183,11 +187,16 @@ class Page:
         left = counts.running + counts.waiting
         if state.is_stopped:
             yield Text("the study is stopped; `stoker run` goes on with it", "yellow")
-        elif left and not at_work:
+        elif left and not at_work and not self._are_coming():
             yield Text("nobody is at work; `stoker run` goes on", "yellow")
         if not at_work and agents:
             last = min(agents, key=lambda agent: agent.silence)
             yield Text(f"last at work {ago(last.silence)}, on {host_of(last)}", "dim")
+
+    def _are_coming(self) -> bool:
+        """Whether agents are placed already, and only have to begin."""
+        placed = (one for _, found in self._places.look() if not isinstance(found, str) for one in found)
+        return any(one.state is not Standing.ENDED for one in placed)
 
     # Agents
 
@@ -203,6 +212,10 @@ class Page:
             yield (self._label(agent), "cyan"), (slots, ""), (runs, ""), (beat, style)
         if not self._options.all and len(shown) > SHOWN:
             yield ((f"and {len(shown) - SHOWN:,} more", "dim"),)
+
+    def _placed(self) -> Iterator[Text]:
+        for line, is_wrong in self._places.lines():
+            yield Text(f"  {line}", "yellow" if is_wrong else "")
 
     def _label(self, agent: Agent) -> str:
         """The host, and which process of it if several are at work."""

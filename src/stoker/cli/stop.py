@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 
+from stoker.cli.placed import remove_all
 from stoker.cli.store_options import add_store, add_trials, can_ask, confirm, open_at, say, store_of
 from stoker.cli.told import called, many
 from stoker.study import orders
@@ -44,6 +45,7 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
     state, counts = opened.state, opened.state.counts()
     at_work = [agent for agent in state.agents() if agent.life is Life.ALIVE]
     if not counts.running and not counts.waiting and not at_work:
+        _remove(opened)
         say("nothing is left to stop: all trials are done")
         return 0
     running = f"{many(counts.running, 'running trial')} on {many(len(at_work), 'agent')}"
@@ -53,12 +55,21 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
         return 1
     given = orders.stop_study(state)
     say(f"stopping {running}" if given.number else "the study is stopped already")
+    _remove(opened, waiting_only=True)
 
     def is_over() -> bool:
         busy = any(agent.life is Life.ALIVE for agent in state.agents())
         return not busy and not state.counts().running
 
-    return _wait(opened, is_over, "stopped; `stoker run` goes on with it")
+    code = _wait(opened, is_over, "stopped; `stoker run` goes on with it")
+    _remove(opened)
+    return code
+
+
+def _remove(opened: Opened, waiting_only: bool = False) -> None:
+    """Take back what engines placed: first what waits, in the end what is still there."""
+    for told in remove_all(opened, waiting_only):
+        say(told)
 
 
 def _stop_trials(opened: Opened, options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from stoker.engines.interface import Placed, Site, State
 
 
 class LocalAgent:
@@ -61,12 +64,70 @@ class LocalAgent:
         return self._process.wait()
 
 
-def start_detached(words: Sequence[str], log: Path) -> int:
+class Local:
+    """This machine: one agent, in the background. It is found again by what its command line says."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def check(self) -> None:
+        """Whatever is wrong, the agent tells."""
+
+    def place(self, most: int) -> list[str]:
+        """Start an agent, which takes all slots that are free."""
+        if most < 1:
+            return []
+        records = self._site.records
+        log = Path(f"{self._site.mark}.log") if records is None else records / "agent.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        words = [self._site.store, *self._site.words, "--placed", self._mark]
+        return [f"local: process {start_detached(words, log, self._site.directory)}"]
+
+    def list(self) -> Sequence[Placed]:
+        """Agents of this study here."""
+        return [Placed(str(pid), State.RUNNING, "this machine") for pid in self._pids()]
+
+    def remove(self, waiting_only: bool = False) -> None:
+        """Ask them to leave; nothing waits here."""
+        for pid in () if waiting_only else self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    @property
+    def _mark(self) -> str:
+        return f"local:{self._site.mark}"
+
+    def _pids(self) -> Sequence[int]:
+        listed = subprocess.run(
+            ["ps", "-wweo", "pid=,args="], capture_output=True, text=True, errors="replace", check=False
+        )
+        return launchers(listed.stdout, self._mark)
+
+
+def launchers(listed: str, mark: str) -> list[int]:
+    """The agents with a mark among what `ps` lists: of each, the process that passes signals on to it."""
+    guarded = {int(pid) for pid in re.findall(r" guardian of (\d+):", listed)}
+    lines = (line.split() for line in listed.splitlines())
+    found = [int(words[0]) for words in lines if words[-2:] == ["--placed", mark]]
+    return [pid for pid in found if pid not in guarded]
+
+
+_detached: list[subprocess.Popen[bytes]] = []
+"""Kept, as nobody waits for them: Python would complain about one that is forgotten while it runs."""
+
+
+def start_detached(words: Sequence[str], log: Path, directory: str | None = None) -> int:
     """Start an agent that goes on when this process and its terminal are gone; its process id."""
     with log.open("ab") as file:
         process = subprocess.Popen(
-            _command(words), stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            _command(words),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
+    _detached.append(process)
     return process.pid
 
 

@@ -148,6 +148,12 @@ _SLURM = group(
     Field("memory", ANY_TEXT, "Memory of a job, such as 32G."),
     Field("constraint", TEXT, "Features a node must have."),
     Field("exclude", TEXT, "Nodes to avoid."),
+    Field(
+        "resource",
+        either(list_of(SLOT, may_be_empty=False), "auto"),
+        "The slots of a job, counted within its own GPUs: `[\"0,1\"]` is one slot with two of them.",
+        default="one for each GPU",
+    ),
     _AGENTS,
     _SETUP,
     Field("extra", list_of(TEXT), "More #SBATCH options, one per line."),
@@ -274,11 +280,10 @@ SETTINGS = (
         "engine",
         group(
             Field("slurm", list_of(_SLURM), "Slurm: one shape of job, or a list of shapes."),
-            Field("gce", _GCE, "Google Compute Engine."),
-            Field("ray", _RAY, "A Ray cluster."),
-            Field("vertex", _VERTEX, "Vertex AI."),
+            Field("gce", _GCE, "Google Compute Engine.", later=True),
+            Field("ray", _RAY, "A Ray cluster.", later=True),
+            Field("vertex", _VERTEX, "Vertex AI.", later=True),
         ),
         "Settings of the places to run, one section each.",
-        later=True,
     ),
 )

@@ -100,6 +100,14 @@ def beat_key(agent: str) -> str:
     return f"beats/{agent}"
 
 
+ENGINES = "engines/"
+
+
+def engine_key(engine: str) -> str:
+    """An engine that placed agents of this study."""
+    return f"{ENGINES}{engine}"
+
+
 def order_key(number: int) -> str:
     """An order of an operator, such as to stop."""
     return f"orders/{number:06d}"

@@ -38,6 +38,7 @@ class Agent:
     pid: int
     claims: tuple[str, ...]  # keys of the claims that it stands by
     slots: int = 0
+    placed: str = ""  # `slurm:123_4`, if an engine placed it
 
 
 @dataclass
@@ -115,6 +116,7 @@ class Fleet:
                 pid=_whole(known.body.get("pid")),
                 claims=_running(known.body),
                 slots=_whole(known.body.get("slots")),
+                placed=str(known.body.get("placed", "")),
             )
             for name, known in sorted(self._seen.items())
         ]

@@ -13,12 +13,14 @@ from stoker.store.directory import DirectoryStore
 from stoker.store.interface import Store
 
 RECORDS = ".stoker"
+"""Where the records stand in the output directory of a study."""
 FLAT = f"{RECORDS}/flat/"
 """Where managers of trials that share one directory write."""
-"""Where the records stand in the output directory of a study."""
 
 _SHARED = re.compile(
-    r"nfs\d?|lustre|beegfs|gpfs|cifs|smb\d?|ceph|glusterfs|9p|afs|fhgfs|panfs|fuse\..*", re.ASCII
+    r"nfs\d?|lustre|beegfs|gpfs|cifs|smb\d?|ceph|glusterfs|9p|afs|fhgfs|panfs|wekafs|pvfs2|orangefs|dvs"
+    r"|gfs2|ocfs2|quobyte|virtiofs|fuse\..*",
+    re.ASCII,
 )
 
 

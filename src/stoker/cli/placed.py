@@ -1,0 +1,126 @@
+"""What engines have placed for a study, in words: jobs that run, that wait, and that came to nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from stoker.cli.told import many
+from stoker.engines.interface import Placed, State
+from stoker.engines.sites import list_placed
+from stoker.spec.problems import printable
+from stoker.study.opened import Opened
+
+EVERY = 15.0
+"""Seconds between two questions to a scheduler, which has others to serve."""
+MOST = 4
+"""So many jobs that came to nothing are told."""
+_TAIL = 2000
+
+
+class Places:
+    """What engines tell, asked now and then."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._asked = -EVERY
+        self._found: list[tuple[str, Sequence[Placed] | str]] = []
+
+    def look(self) -> list[tuple[str, Sequence[Placed] | str]]:
+        """What each engine has placed, or why it cannot tell; not older than some seconds."""
+        if time.monotonic() - self._asked >= EVERY:
+            self._found = list(list_placed(self._opened))
+            self._asked = time.monotonic()
+        return self._found
+
+    def lines(self) -> Iterator[tuple[str, bool]]:
+        """Lines for people, and whether something is wrong."""
+        seen = {agent.placed for agent in self._opened.state.agents()}
+        for name, found in self.look():
+            if isinstance(found, str):
+                yield f"{name}: {printable(found)}", True
+                continue
+            yield f"{name}: {printable(summary(found))}", False
+            lost = list(came_to_nothing(name, found, seen))
+            for placed in lost[:MOST]:
+                yield from ((printable(line), True) for line in _told(placed, self._opened.place.url))
+            if len(lost) > MOST:
+                yield f"and {len(lost) - MOST:,} more like these", True
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The same as plain data."""
+        told: list[dict[str, Any]] = []
+        for name, found in self.look():
+            if isinstance(found, str):
+                told.append({"engine": name, "problem": found})
+            else:
+                told += [{"engine": name, **vars(placed), "state": placed.state.value} for placed in found]
+        return told
+
+
+def summary(found: Iterable[Placed]) -> str:
+    """`3 running, 5 waiting (Priority), the next expected at 2026-01-31T12:00:00`."""
+    by_state: dict[State, list[Placed]] = {state: [] for state in State}
+    for placed in found:
+        by_state[placed.state].append(placed)
+    running, waiting = by_state[State.RUNNING], by_state[State.WAITING]
+    parts = [f"{len(running):,} running"] if running else []
+    if waiting:
+        reasons = Counter(placed.why for placed in waiting if placed.why)
+        why = f" ({', '.join(reason for reason, _ in reasons.most_common(3))})" if reasons else ""
+        parts.append(f"{len(waiting):,} waiting{why}")
+        if starts := min((placed.starts for placed in waiting if placed.starts), default=""):
+            parts.append(f"the next expected at {starts.replace('T', ' ')}")
+    return ", ".join(parts) or "no jobs run or wait"
+
+
+def came_to_nothing(engine: str, found: Iterable[Placed], seen: Iterable[str]) -> Iterator[Placed]:
+    """What ended without its agent ever having been seen, whatever the engine says of how it ended."""
+    known = set(seen)
+    for placed in found:
+        if placed.state is State.ENDED and f"{engine}:{placed.id}" not in known:
+            yield placed
+
+
+def _told(placed: Placed, store: str) -> Iterator[str]:
+    where = f" on {placed.where}" if placed.where else ""
+    yield f"job {placed.id} ended{where} ({placed.why}), and its agent was never seen"
+    if placed.why.startswith("CANCELLED"):
+        return
+    said = _last_line(placed.log)
+    if said is None and placed.where:
+        yield f"  it has no log: does {placed.where} see {store}?"
+    elif said:
+        yield f"  {said}"
+        yield f"  log: {placed.log}"
+
+
+def _last_line(path: str) -> str | None:
+    """The last line of a log; None if there is no such file."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  (the end of a file)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return None
+    return next((line for line in reversed(lines) if line.strip()), "")
+
+
+def remove_all(opened: Opened, waiting_only: bool = False) -> Iterator[str]:
+    """Take back what engines placed; what is told about it, if anything is."""
+    from stoker.core.errors import StokerError
+    from stoker.engines.sites import engine_of, used_engines
+
+    for name in used_engines(opened):
+        try:
+            engine = engine_of(opened, name)
+            mine = [placed for placed in engine.list() if placed.state is State.WAITING or not waiting_only]
+            alive = [placed for placed in mine if placed.state is not State.ENDED]
+            if alive:
+                engine.remove(waiting_only)
+                yield f"{name}: {many(len(alive), 'job')} cancelled"
+        except StokerError as error:
+            yield f"{name}: {error}"

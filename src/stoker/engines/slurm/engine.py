@@ -1,0 +1,126 @@
+"""Slurm as an engine. Only here its commands are run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stoker.core.errors import UsageError
+from stoker.engines.interface import Placed, Site
+from stoker.engines.slurm import queue
+from stoker.engines.slurm.script import directory_of, log_of, options, script, shapes
+
+TRIES, FIRST_PAUSE, PATIENCE = 4, 1.0, 60.0
+Answer = subprocess.CompletedProcess  # of text
+
+
+class Slurm:
+    """Arrays of jobs, one for each shape in the study file. All of a study have the same name."""
+
+    def __init__(self, site: Site, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._site, self._sleep = site, sleep
+        for command in ("sbatch", "squeue", "scancel"):
+            if not shutil.which(command):
+                raise UsageError(f"there is no {command} here: use Slurm from a login node of its cluster")
+
+    def check(self) -> None:
+        """Ask sbatch about every shape, without submitting it."""
+        for number, shape in enumerate(self._shapes()):
+            tasks = f"0-{shape.get('agents', 1) - 1}"
+            words = ["sbatch", "--test-only", *options(self._site, shape, tasks)]
+            self._submit(words, number, shape)
+
+    def place(self, most: int) -> list[str]:
+        """Submit an array for each shape."""
+        self._make_room()
+        told = []
+        for number, shape in enumerate(self._shapes()):
+            count = min(most, shape.get("agents", 1))
+            if count < 1:
+                continue
+            job = self._array(number, f"0-{count - 1}")
+            told.append(f"slurm: job {job} with {count} agent{'s' * (count > 1)}{_described(shape)}")
+        return told
+
+    def renew(self, number: int) -> str:
+        """Submit one more job of a shape, for an agent whose time is up; the job's number."""
+        self._make_room()
+        return self._array(number, "0-0")
+
+    def list(self) -> Sequence[Placed]:
+        """All jobs of the study in one question; those that ended are there for some minutes."""
+        words = ["squeue", "-h", "-r", "-t", "all", f"--name={self._site.mark}", "-o", queue.FORMAT]
+        answer = self._ask(words)
+        if answer.returncode:
+            raise UsageError(f"squeue: {queue.explain(answer.stderr)}")
+        return [replace(job, log=log_of(self._site, job.id)) for job in queue.jobs(answer.stdout)]
+
+    def remove(self, waiting_only: bool = False) -> None:
+        """Cancel all jobs of the study; an agent that runs is asked to leave, and has Slurm's KillWait."""
+        state = ["--state=PENDING"] if waiting_only else []
+        answer = self._ask(["scancel", *state, f"--name={self._site.mark}"])
+        if answer.returncode:
+            raise UsageError(f"scancel: {queue.explain(answer.stderr)}")
+
+    def _shapes(self) -> Sequence[Any]:
+        return list(shapes(self._site.settings))
+
+    def _make_room(self) -> None:
+        if (place := directory_of(self._site)) is not None:
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"cannot make {place}: {error.strerror}") from None
+
+    def _array(self, number: int, tasks: str) -> str:
+        shape = self._shapes()[number]
+        answer = self._submit(["sbatch", *options(self._site, shape, tasks)], number, shape)
+        return queue.job_id(answer.stdout) or answer.stdout.strip()
+
+    def _submit(self, words: Sequence[str], number: int, shape: Any) -> Answer[str]:
+        answer = self._ask(words, script(self._site, number, shape))
+        if answer.returncode:
+            known = queue.partitions(self._ask(["sinfo", "-h", "-o", "%R"]).stdout)
+            most = queue.largest_array(self._ask(["scontrol", "show", "config"]).stdout)
+            raise UsageError(f"Slurm refuses the job: {queue.explain(answer.stderr, known, most)}")
+        return answer
+
+    def _ask(self, words: Sequence[str], given: str = "") -> Answer[str]:
+        """Run a command; again if the controller is busy, with pauses that double."""
+        pause = FIRST_PAUSE
+        for left in reversed(range(TRIES)):
+            answer = _run(words, given)
+            if not answer.returncode or not left or not queue.is_busy(answer.stderr):
+                break
+            self._sleep(pause)
+            pause *= 2
+        return answer
+
+
+def _run(words: Sequence[str], given: str) -> Answer[str]:
+    # What a job knows of itself must not become part of the next one.
+    environment = {key: value for key, value in os.environ.items() if not _is_of_job(key)}
+    try:
+        return subprocess.run(
+            words, input=given, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(words, 1, "", f"{words[0]}: timed out after {PATIENCE:g} s")
+    except OSError as error:
+        return Answer(words, 127, "", f"{words[0]}: {error.strerror}")
+
+
+def _is_of_job(variable: str) -> bool:
+    return variable.startswith(("SLURM_", "SLURMD_", "SBATCH_")) and variable != "SLURM_CONF"
+
+
+def _described(shape: Any) -> str:
+    words = [
+        f"{name} {shape[name]}" for name in ("partition", "gpus", "cpus", "memory", "time") if name in shape
+    ]
+    return f", each with {', '.join(words)}" if words else ""

@@ -1,0 +1,145 @@
+"""What is handed to sbatch: its options, and the script of a job. Plain functions of plain data."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stoker.core.errors import UsageError
+from stoker.engines.interface import Site
+
+NOTICE = 120
+"""Seconds before the time limit at which an agent is told, so that its trials can be saved and given back."""
+IDLE = 300
+"""Seconds without a trial after which an agent leaves, though others are still at work: no GPU is idle."""
+LOGS = "slurm"
+"""Where the logs of the jobs are, in the directory of the study's records."""
+_OPTIONS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "time": "time",
+    "gpus": "gpus",
+    "cpus": "cpus-per-task",
+    "memory": "mem",
+    "constraint": "constraint",
+    "exclude": "exclude",
+}
+
+
+def shapes(settings: Any) -> list[Mapping[str, Any]]:
+    """The shapes of job that a study file asks for: one, or several."""
+    found = settings if isinstance(settings, Sequence) else [settings or {}]
+    return list(found) or [{}]
+
+
+def options(site: Site, shape: Mapping[str, Any], tasks: str) -> list[str]:
+    """The options of sbatch for an array with these tasks. Those of `extra` come last, and win."""
+    return [
+        "--parsable",
+        f"--job-name={site.mark}",
+        f"--array={tasks}",
+        "--requeue",
+        "--open-mode=append",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--signal=B:USR1@{notice(shape.get('time'))}",
+        f"--chdir={site.directory}",
+        f"--output={log_of(site, '%A_%a', is_pattern=True)}",
+        *(f"--{option}={shape[name]}" for name, option in _OPTIONS.items() if name in shape),
+        *_extra(shape),
+    ]
+
+
+def notice(limit: str | None) -> int:
+    """How many seconds before its time limit a job is told. A short one has less, but some time to work."""
+    known = seconds(limit or "")
+    return NOTICE if known is None else max(10, min(NOTICE, known // 4))
+
+
+def seconds(limit: str) -> int | None:
+    """A time as sbatch takes it: 90 (minutes), 90:00, 1:30:00, 1-12, 1-12:30, 1-12:30:00; None for others."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit.strip())
+    if match is None:
+        return None
+    days, *found = match.groups()
+    numbers = [int(number) for number in found if number is not None]
+    if days is not None or len(numbers) == 3:  # hours come first
+        hours, minutes, rest = [*numbers, 0, 0][:3]
+    else:
+        (minutes, rest), hours = [*numbers, 0][:2], 0
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _extra(shape: Mapping[str, Any]) -> Iterator[str]:
+    """`--gres=shard:1`, with or without #SBATCH before it."""
+    for line in shape.get("extra") or ():
+        try:
+            yield from shlex.split(line.removeprefix("#SBATCH"))
+        except ValueError as error:
+            raise UsageError(f"engine.slurm.extra: {line}: {error}") from None
+
+
+def log_of(site: Site, job: str, is_pattern: bool = False) -> str:
+    """The log of a job; as sbatch takes it, if the job is a pattern."""
+    if site.records is None:
+        return f"stoker-{job}.log"
+    place = str(site.records / LOGS)
+    return f"{place.replace('%', '%%') if is_pattern else place}/{job}.log"
+
+
+def script(site: Site, number: int, shape: Mapping[str, Any], python: str = sys.executable) -> str:
+    """The script of a job: the user's own lines, and then the agent in place of the shell.
+
+    So the agent itself is what Slurm sends its signals to. It runs with Stoker's own Python, and not in the
+    environment that the lines make: that is for the stages.
+    """
+    lines = shape.get("setup") or ()
+    store = f"{site.name}: {site.directory}"
+    missing = '{ echo "stoker: $(hostname) does not see "%s >&2; exit 72; }'
+    agent = [python, "-E", "-m", "stoker", "agent", site.store, "--allotted", "--idle", str(IDLE)]
+    agent += ["--renew", str(number)] if shape.get("renew") else []
+    placed = '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"'
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# An agent of Stoker, for the study {printable_line(store)}",
+            f"cd -- {shlex.quote(site.directory)} || {missing % shlex.quote(site.directory)}",
+            *_setup(lines),
+            f"[ -x {shlex.quote(python)} ] || {missing % shlex.quote(python)}",
+            *_slots(shape.get("resource")),
+            f'exec {shlex.join([*agent, *site.words])} -r "${{slots[@]}}" {placed}',
+            "",
+        ]
+    )
+
+
+def _setup(lines: Sequence[str]) -> Iterator[str]:
+    """The user's lines; the first that fails ends the job, and is told."""
+    if lines:
+        yield """trap 'echo "stoker: setup failed: $BASH_COMMAND" >&2; exit 73' ERR"""
+        yield from lines
+        yield "trap - ERR"
+
+
+def _slots(resource: Any) -> Iterator[str]:
+    """The slots of a job: as the shape says, one for each GPU that Slurm gave it, or shares of its cores."""
+    if isinstance(resource, tuple) and resource:
+        yield f"slots=({shlex.join(resource)})"
+        return
+    yield 'IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"'
+    yield 'if ((${#gpus[@]})); then slots=("${!gpus[@]}"); else slots=(auto); fi'
+
+
+def printable_line(text: str) -> str:
+    """A text for a comment: whatever it is, it stays in its line."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def directory_of(site: Site) -> Path | None:
+    """Where the logs of jobs go; sbatch does not make it."""
+    return None if site.records is None else site.records / LOGS

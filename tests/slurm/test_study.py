@@ -1,0 +1,205 @@
+"""Studies on a real Slurm, and what can happen to them there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from stoker.manager import progress
+from tests.slurm.conftest import Study, wait_until
+
+SIXTY = f"""
+template: "echo {{n}} >> runs; sleep 0.4; echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $WHO"
+engine: {{slurm: {{agents: 3, gpus: 2, setup: ["export WHO=me"]}}}}
+---
+n: [{", ".join(map(str, range(60)))}]
+"""
+
+
+def check_all(study: Study, count: int = 60, again: int = 0) -> None:
+    """Every trial has one result, and only what was interrupted began twice."""
+    wait_until(lambda: study.done() == count, 60)
+    told = json.loads(study("status", "--json").stdout)
+    assert told["counts"]["finished"] == count
+    results = Counter(path.name.split(".")[0] for path in Path("output/.stoker/trials").rglob("*.result"))
+    assert set(results.values()) == {1}
+    assert sorted(set(study.runs()), key=int) == [str(n) for n in range(count)]
+    assert len(study.runs()) <= count + again, Counter(study.runs()).most_common(5)
+    wait_until(lambda: not study.jobs())
+
+
+def begin(study: Study, text: str = SIXTY, done: int = 6) -> None:
+    study.write(text)
+    placed = study("run", "--on", "slurm")
+    assert placed.returncode == 0, placed.stderr
+    assert "with 3 agents, each with gpus 2" in placed.stdout
+    assert "stoker status" in placed.stdout
+    wait_until(lambda: study.done() >= done)
+
+
+def test_a_study_on_three_nodes(study: Study) -> None:
+    begin(study)
+    during = study("status").stdout
+    assert "slurm: 3 running" in during
+    check_all(study)
+    said = "".join(path.read_text() for path in Path("output").glob("*/log.*"))
+    assert Counter(said.split("\n")).keys() == {""} | {
+        f"{n} {g} me" for n in ("n1", "n2", "n3") for g in "01"
+    }
+    assert "nothing is left to do" in study("run", "--on", "slurm").stderr
+    assert "60 of 60 finished" in study("status").stdout
+
+
+def test_a_job_that_the_administrator_requeues(study: Study) -> None:
+    begin(study)
+    job = min(study.jobs())
+    assert study.cluster.ask("scontrol", "requeue", job) == ""
+    check_all(study, again=2)
+
+
+def test_a_node_that_loses_its_power(study: Study) -> None:
+    begin(study)
+    study.cluster.kill_all_on("n2")
+    check_all_but_jobs(study, again=2)
+
+
+def check_all_but_jobs(study: Study, again: int) -> None:
+    """Slurm still waits for the node that died: the study does not."""
+    wait_until(lambda: study.done() == 60, 60)
+    assert sorted(set(study.runs()), key=int) == [str(n) for n in range(60)]
+    assert len(study.runs()) <= 60 + again
+    study.cluster.ask("scancel", "-u", "root")
+
+
+def test_a_daemon_that_dies_while_its_job_lives_on(study: Study) -> None:
+    begin(study)
+    study.cluster.kill_node("n3")
+    check_all_but_jobs(study, again=0)
+    last = Counter(path.read_text().split()[0] for path in Path("output").glob("*/log.*"))
+    assert last["n3"] > 6, "its agent went on"
+
+
+def test_an_array_that_is_cancelled_goes_on_with_another(study: Study) -> None:
+    begin(study)
+    study.cluster.ask("scancel", "-u", "root")
+    wait_until(lambda: not study.jobs())
+    assert study.done() < 60
+    assert "nobody is at work; `stoker run` goes on" in study("status").stdout
+    assert study("run", "--on", "slurm").returncode == 0
+    check_all(study, again=6)
+
+
+def test_stop_cancels_what_waits_and_what_runs(study: Study) -> None:
+    begin(study, SIXTY.replace("sleep 0.4", "sleep 2"), done=1)
+    more = study("run", "--on", "slurm")  # six agents, for three of which there is no node
+    assert more.returncode == 0
+    wait_until(lambda: any("PENDING" in state for state in study.jobs().values()))
+    stopped = study("stop", "-y")
+    assert stopped.returncode == 0, stopped.stdout
+    assert "slurm: 3 jobs cancelled" in stopped.stderr
+    wait_until(lambda: not study.jobs())
+    assert 0 < study.done() < 60
+    assert "the study is stopped" in study("status").stdout
+
+
+def test_a_partition_that_is_down(study: Study) -> None:
+    study.write(SIXTY.replace("gpus: 2", "partition: closed"))
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: "PartitionDown" in study("status").stdout)
+    told = study("status").stdout
+    assert "slurm: 3 waiting (PartitionDown)" in told
+    assert "nobody is at work" not in told, "they come when the partition is up again"
+    assert "slurm: 3 jobs cancelled" in study("stop", "-y").stderr
+
+
+TRAIN = """
+import time
+from stoker import Manager
+
+manager = Manager.create_manager(save_every=1)
+for epoch in manager.epochs(60):
+    time.sleep(0.3)
+    manager.add_progress("value", epoch * 2)
+"""
+
+
+def test_a_time_limit_in_the_middle_of_a_trial(study: Study) -> None:
+    Path("train.py").write_text(TRAIN, encoding="utf-8")
+    study.write(
+        """
+template: "python3 train.py"
+engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@50"]}}
+"""
+    )
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: study.done() == 1, 90)
+    (trial,) = (path for path in Path("output").iterdir() if path.is_dir() and not path.name.startswith("."))
+    series = progress.read(str(trial), "train")
+    assert list(series["value"].values) == [epoch * 2 for epoch in range(60)]
+    told = json.loads(study("status", "--json").stdout)
+    jobs = {agent["placed"] for agent in told["agents"]}
+    assert len(jobs) > 1, "it was not interrupted"
+    assert len(list(trial.glob("log.train.*"))) > 1
+
+
+def test_here_and_there(study: Study) -> None:
+    study.write(SIXTY.replace("engine: {slurm: {agents: 3", "resource: ['', '']\nengine: {slurm: {agents: 1"))
+    done = study("run", "--on", "local,slurm", "--plain")
+    assert done.returncode == 0, done.stderr
+    check_all(study)
+    where = Counter(path.read_text().strip() for path in Path("output").glob("*/log.*"))
+    assert where.keys() == {"", "n1 0 me", "n1 1 me"}, "the environment here has nothing of these"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("partition: gpu-long", "invalid partition specified: gpu-long; "),
+        ("partition: gpu-long", "engine.slurm.partition names one of this cluster's: main, closed"),
+        ("agents: 500", "engine.slurm.agents: one array may have 101 tasks here"),
+        ("gpus: 9", "no node has that many gpus, cpus or memory"),
+        ("time: tomorrow", "Invalid --time specification; engine.slurm.time is like 90 (minutes)"),
+        ("exclude: n77", "engine.slurm.exclude: `sinfo -N` lists nodes"),
+        ("constraint: fast", "engine.slurm.constraint: `sinfo -o '%P %f'` lists features"),
+        ("extra: [--nonsense]", "engine.slurm.extra: `sbatch --help` lists options"),
+    ],
+)
+def test_what_slurm_refuses_is_told_before_anything_is_made(study: Study, settings: str, told: str) -> None:
+    study.write(f"template: 'true'\nengine: {{slurm: {{{settings}}}}}\n")
+    refused = study("run", "--on", "slurm")
+    assert refused.returncode == 2
+    assert told in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert not Path("output").exists()
+
+
+def test_setup_that_fails(study: Study) -> None:
+    study.write("template: 'true'\nengine: {slurm: {setup: ['module load cuda/99']}}\n")
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: "its agent was never seen" in study("status").stdout)
+    told = study("status").stdout
+    assert "ended on n1 (FAILED, NonZeroExitCode), and its agent was never seen" in told
+    assert "stoker: setup failed: module load cuda/99" in told
+
+
+def test_a_node_that_does_not_see_the_directory(study: Study) -> None:
+    study.cluster.kill_node("n2")
+    study.cluster.start_node("n2", hidden=study.place)
+    wait_until(lambda: study.cluster.idle_nodes() == 3)
+    study.write("template: 'true'\nengine: {slurm: {extra: [--nodelist=n2]}}\n")
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: "its agent was never seen" in study("status").stdout)
+    told = study("status").stdout
+    assert "it has no log: does n2 see" in told
+
+
+def test_where_there_is_no_slurm(study: Study, tmp_path: Path) -> None:
+    study.write("template: 'true'\n")
+    study.variables["PATH"] = str(tmp_path)
+    refused = study("run", "--on", "slurm")
+    assert refused.returncode == 2
+    assert refused.stderr == "stoker: there is no sbatch here: use Slurm from a login node of its cluster\n"
+    assert not Path("output").exists()

@@ -1,0 +1,286 @@
+"""What sbatch is given, and what squeue, sinfo, scontrol and sbatch answer: several versions of it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.core.errors import UsageError
+from stoker.engines.interface import Placed, Site, State
+from stoker.engines.slurm import queue
+from stoker.engines.slurm.script import notice, options, script, seconds, shapes
+
+SITE = Site("norms", "/home/eva/norms/output", "/home/eva/norms", None)
+SHAPE: dict[str, Any] = {
+    "partition": "gpu",
+    "account": "vision",
+    "qos": "long",
+    "time": "12:00:00",
+    "gpus": "a100:2",
+    "cpus": 8,
+    "memory": "32G",
+    "constraint": "ib",
+    "exclude": "n7",
+    "agents": 4,
+    "setup": ["module load cuda/12", 'source "$HOME/venv/bin/activate"'],
+    "extra": ["#SBATCH --mail-type=END", "--comment='a b' --nice=10"],
+    "renew": True,
+}
+
+
+def test_options() -> None:
+    assert options(SITE, SHAPE, "0-3") == [
+        "--parsable",
+        f"--job-name={SITE.mark}",
+        "--array=0-3",
+        "--requeue",
+        "--open-mode=append",
+        "--nodes=1",
+        "--ntasks=1",
+        "--signal=B:USR1@120",
+        "--chdir=/home/eva/norms",
+        "--output=/home/eva/norms/output/.stoker/slurm/%A_%a.log",
+        "--partition=gpu",
+        "--account=vision",
+        "--qos=long",
+        "--time=12:00:00",
+        "--gpus=a100:2",
+        "--cpus-per-task=8",
+        "--mem=32G",
+        "--constraint=ib",
+        "--exclude=n7",
+        "--mail-type=END",
+        "--comment=a b",
+        "--nice=10",
+    ]
+    with pytest.raises(UsageError, match=r"engine\.slurm\.extra: --comment='a: No closing quotation"):
+        options(SITE, {"extra": ["--comment='a"]}, "0-0")
+
+
+def test_script() -> None:
+    assert script(SITE, 1, SHAPE, "/home/eva/stoker/bin/python") == (
+        "#!/bin/bash\n"
+        "# An agent of Stoker, for the study norms: /home/eva/norms\n"
+        "cd -- /home/eva/norms || "
+        '{ echo "stoker: $(hostname) does not see "/home/eva/norms >&2; exit 72; }\n'
+        """trap 'echo "stoker: setup failed: $BASH_COMMAND" >&2; exit 73' ERR\n"""
+        "module load cuda/12\n"
+        'source "$HOME/venv/bin/activate"\n'
+        "trap - ERR\n"
+        "[ -x /home/eva/stoker/bin/python ] || "
+        '{ echo "stoker: $(hostname) does not see "/home/eva/stoker/bin/python >&2; exit 72; }\n'
+        'IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"\n'
+        'if ((${#gpus[@]})); then slots=("${!gpus[@]}"); else slots=(auto); fi\n'
+        "exec /home/eva/stoker/bin/python -E -m stoker agent /home/eva/norms/output --allotted --idle 300 "
+        '--renew 1 -r "${slots[@]}" --placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", 'a "b"', "$(touch hacked)", "`touch hacked`", "a\nb", "-n", "a;b", "*"]
+)
+def test_names_are_only_names(name: str, tmp_path: Path) -> None:
+    """The script says the directory's name, and does nothing because of it."""
+    place = tmp_path / name
+    place.mkdir()
+    program = tmp_path / "python"
+    program.write_text('#!/bin/bash\npwd; printf "%s\\n" "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    site = Site(name, str(place / "output"), str(place), None)
+    text = script(site, 0, {"resource": ("0,1", "")}, str(program))
+    ran = subprocess.run(["bash"], input=text, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.stderr == ""
+    expected = [
+        str(place),
+        "-E",
+        "-m",
+        "stoker",
+        "agent",
+        str(place / "output"),
+        "--allotted",
+        "--idle",
+        "300",
+    ]
+    assert ran.stdout == "\n".join([*expected, "-r", "0,1", "", "--placed", "slurm:_", ""])
+    assert not (tmp_path / "hacked").exists()
+    assert "\n" not in site.mark
+    assert site.mark.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("devices", "slots"),
+    [("", ["auto"]), ("3", ["0"]), ("4,7", ["0", "1"]), ("MIG-1,MIG-2,MIG-3", ["0", "1", "2"])],
+)
+def test_a_slot_for_each_gpu_that_was_given(devices: str, slots: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text('#!/bin/bash\necho "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    text = script(Site("s", "/s", "/", None), 0, {}, str(program))
+    environment = {"CUDA_VISIBLE_DEVICES": devices, "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(["bash"], input=text, env=environment, capture_output=True, text=True, check=True)
+    assert f"-r {' '.join(slots)} --placed" in ran.stdout
+
+
+def test_a_site_that_is_a_bucket_or_has_percents() -> None:
+    assert "--output=stoker-%A_%a.log" in options(Site("s", "gs://bucket/study", "/", None), {}, "0-0")
+    told = options(Site("s", "/home/100%", "/", None), {}, "0-0")
+    assert "--output=/home/100%%/.stoker/slurm/%A_%a.log" in told
+
+
+def test_shapes() -> None:
+    assert shapes(None) == [{}]
+    assert shapes(()) == [{}]
+    assert shapes(({"gpus": "1"}, {"gpus": "4"})) == [{"gpus": "1"}, {"gpus": "4"}]
+
+
+@pytest.mark.parametrize(
+    ("limit", "known"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("1:30:00", 5400),
+        ("1-12", 129_600),
+        ("1-12:30", 131_400),
+        ("1-12:30:05", 131_405),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
+)
+def test_time_limits(limit: str, known: int | None) -> None:
+    assert seconds(limit) == known
+
+
+def test_a_short_job_has_time_to_work() -> None:
+    limits = {None: 120, "8": 120, "4": 60, "1": 15, "0:20": 10, "infinite": 120}
+    assert {limit: notice(limit) for limit in limits} == limits
+
+
+SQUEUE = {
+    "20.11": """\
+4501_[3-9%2]|PENDING|JobArrayTaskLimit|N/A|
+4501_0|RUNNING|None|2021-03-01T10:00:00|gpu[01-02]
+4501_1|COMPLETING|None|2021-03-01T10:00:00|gpu03
+""",
+    "22.05": """\
+6|PENDING|PartitionDown|N/A|
+1_0|CANCELLED|None|2026-11-16T06:36:53|n1
+9|FAILED|NonZeroExitCode|2026-11-16T06:36:58|n2
+4|FAILED|BadConstraints|2026-11-16T06:36:57|
+7|COMPLETED|None|2026-11-16T06:36:58|n1
+""",
+    "23.11": """\
+88_2|PENDING|Priority|2024-02-01T12:30:00|(null)
+88_1|TIMEOUT|TimeLimit|2024-02-01T09:00:00|a12
+88_0|NODE_FAIL|None|2024-02-01T09:00:00|a11
+87_0|OUT_OF_MEMORY|OutOfMemory|2024-02-01T09:00:00|a11
+87_1|PREEMPTED|None|2024-02-01T09:00:00|a11
+""",
+    "24.05": """\
+slurm_load_jobs error: Unexpected message received
+123+1|SUSPENDED|None|2025-02-01T09:00:00|b1
+123+0|EXPEDITING|None|N/A|b1
+90_0|REQUEUED|BeginTime|2025-02-01T09:05:00|
+""",
+}
+JOBS = {
+    "20.11": [
+        Placed("4501_[3-9%2]", State.WAITING, why="JobArrayTaskLimit"),
+        Placed("4501_0", State.RUNNING, "gpu[01-02]"),
+        Placed("4501_1", State.RUNNING, "gpu03"),
+    ],
+    "22.05": [
+        Placed("6", State.WAITING, why="PartitionDown"),
+        Placed("1_0", State.ENDED, "n1", "CANCELLED"),
+        Placed("9", State.ENDED, "n2", "FAILED, NonZeroExitCode"),
+        Placed("4", State.ENDED, "", "FAILED, BadConstraints"),
+        Placed("7", State.ENDED, "n1", "COMPLETED"),
+    ],
+    "23.11": [
+        Placed("88_2", State.WAITING, why="Priority", starts="2024-02-01T12:30:00"),
+        Placed("88_1", State.ENDED, "a12", "TIMEOUT, TimeLimit"),
+        Placed("88_0", State.ENDED, "a11", "NODE_FAIL"),
+        Placed("87_0", State.ENDED, "a11", "OUT_OF_MEMORY, OutOfMemory"),
+        Placed("87_1", State.ENDED, "a11", "PREEMPTED"),
+    ],
+    "24.05": [
+        Placed("123+1", State.RUNNING, "b1"),
+        Placed("123+0", State.ENDED, "b1", "EXPEDITING"),
+        Placed("90_0", State.WAITING, why="BeginTime", starts="2025-02-01T09:05:00"),
+    ],
+}
+
+
+@pytest.mark.parametrize("version", SQUEUE)
+def test_jobs(version: str) -> None:
+    assert queue.jobs(SQUEUE[version]) == JOBS[version]
+
+
+@pytest.mark.parametrize(
+    ("said", "job"),
+    [
+        ("4501\n", "4501"),
+        ("4501;cluster1\n", "4501"),
+        ("Welcome to the cluster!\n4501\n", "4501"),
+        ("sbatch: lua: using default account\n\n 77 \n", "77"),
+        ("nothing\n", ""),
+    ],
+)
+def test_the_number_of_a_job(said: str, job: str) -> None:
+    assert queue.job_id(said) == job
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "sbatch: error: invalid partition specified: x\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+            "invalid partition specified: x; Invalid partition name specified; "
+            "engine.slurm.partition names one of this cluster's: main, long",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: "
+            "Invalid account or account/partition combination specified\n",
+            "Invalid account or account/partition combination specified; "
+            "engine.slurm.account: `sacctmgr show assoc user=$USER` lists yours",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Invalid qos specification\n",
+            "Invalid qos specification; "
+            "engine.slurm.qos: `sacctmgr show assoc user=$USER format=qos` lists yours",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Invalid job array specification\n",
+            "Invalid job array specification; engine.slurm.agents: one array may have 1001 tasks here",
+        ),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)\n", "try again later"),
+        ("sbatch: error: AssocMaxSubmitJobLimit\n", "AssocMaxSubmitJobLimit"),
+        ("", "no reason was given"),
+    ],
+)
+def test_what_sbatch_refuses(said: str, told: str) -> None:
+    assert queue.explain(said, ["main", "long"], 1001).endswith(told)
+
+
+def test_partitions_and_arrays() -> None:
+    assert queue.partitions("main\nlong\nmain\n\n") == ["main", "long"]
+    config = "MailProg                = /bin/mail\nMaxArraySize            = 1001\nMaxDBDMsgs = 20024\n"
+    assert queue.largest_array(config) == 1001
+    assert queue.largest_array("") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "is_busy"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", True),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying", True),
+        ("slurm_load_jobs error: Zero Bytes were transmitted or received", True),
+        ("sbatch: error: invalid partition specified: x", False),
+    ],
+)
+def test_what_is_worth_another_try(said: str, is_busy: bool) -> None:
+    assert queue.is_busy(said) is is_busy

@@ -45,6 +45,7 @@ bench: $(READY)  ## the figures of docs/benchmarks.md; installs the peers into .
 	$(BIN)/python benchmarks/tables.py --install
 	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/peers.py --install
+	$(BIN)/python benchmarks/slurm.py --install
 
 soak: $(READY)  ## the property tests, the simulation and the kills, many more of each
 	STOKER_TEST_EXAMPLES=5000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec

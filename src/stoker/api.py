@@ -15,9 +15,10 @@ from __future__ import annotations
 import select
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,18 +28,22 @@ from stoker.core.errors import StokerError, UsageError
 from stoker.core.values import Value
 from stoker.store.records import TrialId
 from stoker.study import orders
-from stoker.study.opened import Objective, Opened, open_study
+from stoker.study.opened import Opened, open_study
 from stoker.study.ranges import DONE, State
 from stoker.study.state import Counts, TrialNow
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from plotly.graph_objects import Figure  # type: ignore[import-untyped]  # it has no types
 
     from stoker.engines.local import LocalAgent
-    from stoker.report.rows import Row
+    from stoker.report.errors import Causes
+    from stoker.report.origin import Origin
     from stoker.study.logs import Logs
 
 __all__ = ["Log", "StokerError", "Study", "Trial", "open", "run"]
+
+_SHOWN = ("finished", "failed", "stopped", "running", "waiting")
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,22 @@ class Study:
         counts = self.counts
         return f"<Study {self.name} in {self.where}: {counts.finished} of {counts.total} finished>"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: how many trials became what, what the study is after, and the best so far."""
+        from stoker.report.notebook import summary
+
+        counts = {state: getattr(self.counts, state) for state in _SHOWN}
+        best = [
+            (f"{str(trial).removeprefix('1.')} {self._opened.trial(trial).name}", value)
+            for value, trial in self._opened.best(1)
+        ]
+        title = f"{self.name} in {self.where}"
+        return summary(title, counts, self._opened.objective, best[0] if best else None)
+
     @property
     def _opened(self) -> Opened:
         if self._found is None:
-            raise StokerError(f"{self.where} has no records of a study: only tables can be made of it")
+            raise StokerError(f"{self.where} has no records of a study, which this needs")
         return self._found
 
     @property
@@ -149,15 +166,13 @@ class Study:
             self._bodies = {result.trial: result.body for result in self._opened.state.results()}
         return self._bodies
 
-    # Tables
+    # Results
 
-    def _rows(self) -> Iterable[Row]:
-        from stoker.report.rows import rows
+    @cached_property
+    def _origin(self) -> Origin:
+        from stoker.report.recorded import Recorded
 
-        return rows(self._opened)
-
-    def _objective(self) -> Objective | None:
-        return self._opened.objective
+        return Recorded(self._opened)
 
     def table(self, *columns: str, where: str = "", sort: str = "") -> DataFrame:
         """A pandas data frame with a row for each trial, and all columns if none are named.
@@ -165,8 +180,11 @@ class Study:
         >>> study.table("lr", "acc.max", where="status=finished", sort="-acc")
         """
         from stoker.report import frames, table
+        from stoker.report.curves import InLogs
 
-        return frames.frame(table.make(self._rows(), self._objective(), columns or ("all",), sort, where))
+        rows, objective = self._origin.rows(), self._origin.about.objective
+        names, in_logs = columns or ("all",), InLogs(self._origin)
+        return frames.frame(table.make(rows, objective, names, sort, where, in_logs))
 
     def group(self, *names: str, where: str = "") -> DataFrame:
         """Finished trials taken together by these parameters: count, and mean and std of each metric.
@@ -174,14 +192,36 @@ class Study:
         >>> study.group("lr")  # over seeds
         """
         from stoker.report import frames, grouping
+        from stoker.report.curves import InLogs
 
-        return frames.frame(grouping.group(self._rows(), self._objective(), names, where))
+        rows, objective = self._origin.rows(), self._origin.about.objective
+        return frames.frame(grouping.group(rows, objective, names, where, InLogs(self._origin)))
 
     def progress(self) -> DataFrame:
         """All series that managers recorded, as one long pandas data frame: a row for each value."""
         from stoker.report import frames
 
-        return frames.progress(self._opened)
+        return frames.progress(self._origin)
+
+    def figure(self, name: str, x: str = "step", yrange: tuple[float, float] | None = None) -> Figure:
+        """A Plotly figure by the name that `stoker plot` has for it; a notebook shows it.
+
+        `x` is step, time, or another series; `yrange` are the ends of the y axis of `sweeps`.
+
+        >>> study.figure("sweeps", x="time", yrange=(0.9, 1))
+        """
+        from stoker.report import figures, interactive
+
+        return interactive.figure(figures.draw(self._origin, name, x, yrange))
+
+    def errors(self) -> Causes:
+        """Failures by cause, the most frequent first: a list that shows itself, in a notebook, too.
+
+        >>> [(cause.count, cause.title) for cause in study.errors()]
+        """
+        from stoker.report.errors import errors
+
+        return errors(self._origin, list(self._origin.rows(with_waiting=False)))
 
     # Doing
 
@@ -189,6 +229,7 @@ class Study:
         """Look at the store again. Trials that were handed out stay as they were."""
         self._opened.refresh()
         self._bodies = None
+        self.__dict__.pop("_origin", None)  # it remembers the study as it was
         return self
 
     def run(self, slots: Sequence[str | int] = ()) -> Study:
@@ -238,37 +279,33 @@ class Study:
 
 
 class _WithoutRecords(Study):
-    """A directory that has trials, but no records of a study; see `stoker.report.legacy`."""
+    """A directory that has trials, but no records of a study; it is looked at whenever something is asked."""
 
     def __init__(self, where: str, file: str | None) -> None:
-        from stoker.report import legacy
+        from stoker.report.legacy import Unrecorded
 
         super().__init__(None, where)
-        self._told = legacy.told_by(file)
+        self._origin = Unrecorded(where, file)
 
     def __repr__(self) -> str:
         return f"<Study in {self.where}, without records>"
 
+    def _repr_html_(self) -> str:
+        from stoker.report.notebook import summary
+        from stoker.report.results import Results
+
+        found = Results(self.name, list(self._origin.rows()), self._origin.about.objective)
+        ranked = ((f"{row.number} {row.name}", value) for value, row in found.ranked)
+        counts = Counter(row.status for row in found.rows)
+        return summary(repr(self)[1:-1], counts, found.objective, next(ranked, None))
+
     @property
     def name(self) -> str:
         """The name of the folder that it is in."""
-        return Path(self.where).absolute().parent.name
-
-    def _rows(self) -> Iterable[Row]:
-        from stoker.report import legacy
-
-        return legacy.rows(Path(self.where), self._told.patterns)
-
-    def _objective(self) -> Objective | None:
-        return self._told.objective
-
-    def progress(self) -> DataFrame:
-        from stoker.report import frames, legacy
-
-        return frames.long(legacy.parts(Path(self.where)))
+        return self._origin.about.name
 
     def refresh(self) -> Study:
-        return self  # it is looked at whenever a table is made
+        return self
 
 
 def open(where: str | PathLike[str] = "output", file: str | PathLike[str] | None = None) -> Study:

@@ -9,12 +9,12 @@ from typing import Any
 from stoker.core.values import Value
 from stoker.report.curves import Curve, thinned
 from stoker.report.errors import failure_of, group
-from stoker.report.page import About
+from stoker.report.origin import About
+from stoker.report.page import page
 from stoker.report.results import Results, Sweep
 from stoker.report.rows import Numbers, Row
 from stoker.store.records import TrialId
 from stoker.study.opened import Objective
-from stoker.study.state import Counts
 
 BEGAN = 1_760_000_000.0
 
@@ -68,8 +68,9 @@ def curve(end: float, count: int = 20) -> Curve:
     return thinned(range(count), [end + 1 / (n + 1) if n != 3 else nan for n in range(count)])
 
 
-def about(rows: Sequence[Row], text: str = "template: x\n") -> About:
-    """The rest of a page."""
-    states = [one.status for one in rows]
-    counts = Counts(len(rows), True, states.count("finished"), states.count("failed"))
-    return About("/study/output", counts, text, "params.yaml", [], None, "/study", BEGAN, "1.2.3")
+def whole_page(found: Results, text: str = "template: x\n") -> str:
+    """A page of these results."""
+    told = About(
+        "digits", "/study/output", found.objective, file="params.yaml", text=text, directory="/study"
+    )
+    return page(found, told, "1.2.3", BEGAN)

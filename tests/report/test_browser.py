@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.report.page import page
 from tests.report.browser import Browser, need_browser
-from tests.report.made import about, results, row
+from tests.report.made import results, row, whole_page
 
 OWNED = "document.title='owned'"
 EVIL = f'</script><script>{OWNED}</script><img src=http://127.0.0.1:9/x onerror="{OWNED}">'
@@ -39,7 +38,7 @@ def shown(browser: Browser, tmp_path: Path) -> Browser:
     rows.append(row(300, {"lr": 3.0, "evil": EVIL}, name=EVIL))
     said = {300: [EVIL, f"ValueError: {EVIL}"]}
     path = tmp_path / "report.html"
-    path.write_text(page(results(rows, "__proto__", said=said), about(rows, EVIL)), encoding="utf-8")
+    path.write_text(whole_page(results(rows, "__proto__", said=said), EVIL), encoding="utf-8")
     browser.prefer("light")
     browser.resize(1200)
     browser.show(path)

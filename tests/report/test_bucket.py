@@ -35,6 +35,8 @@ def test_a_study_in_a_bucket_has_its_report(workplace: Path) -> None:
         assert done.returncode == 1, done.stderr
         assert "  │ acc=0.32\n" in stoker("errors", url, **known).stdout
         assert stoker("report", url, **known).returncode == 0
+        words = ("--columns", "n,acc.min,acc.max", "--where", "acc.min>0.11", "--format", "csv")
+        assert stoker("table", url, *words, **known).stdout == "n,acc.min,acc.max\n3,0.13,0.33\n2,0.12,0.32\n"
     body = Path("report.html").read_text(encoding="utf-8")
     assert "sweep 1 · 3 trials" in body
     assert "best acc, trial 3" in body

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.errors import told
 from stoker.cli.store_options import open_at
-from stoker.report.errors import clean, errors, failure_of, group, in_common, usual
-from stoker.report.rows import rows
+from stoker.report.errors import Others, clean, errors, failure_of, group, in_common, told, usual
+from stoker.report.recorded import Recorded
 from tests.report.made import failed, row
 from tests.stories.command import stoker
 
@@ -57,8 +56,8 @@ def test_a_person_sees_each_cause_once(workplace: Path) -> None:
     Path("params.yaml").write_text(TEXT, encoding="utf-8")
     Path("train.py").write_text(SCRIPT, encoding="utf-8")
     assert stoker("run").returncode == 1
-    opened = open_at("output")
-    found = errors(opened, list(rows(opened)))
+    origin = Recorded(open_at("output"))
+    found = errors(origin, list(origin.rows()))
     assert sorted((one.count, one.title.split(" ")[1]) for one in found) == [
         (1, "out"), (2, "ValueError:"), (2, "exit"), (2, "killed")
     ]  # fmt: skip
@@ -142,10 +141,10 @@ def test_logs_do_nothing_to_a_terminal() -> None:
 def test_what_failures_have_in_common_and_others_have_not() -> None:
     fine = [row(n, {"lr": 0.1 * n, "norm": "batch", "seed": n}, 0.5) for n in range(1, 9)]
     bad = [row(20 + n, {"lr": 5.0 + n, "norm": "new", "seed": n}) for n in range(1, 4)]
-    assert in_common(bad, fine) == ["lr ≥ 6", "norm = new"]
-    assert in_common(bad[:1], fine) == ["lr = 6.0", "norm = new"]
-    assert in_common([row(9, {"lr": 0.15, "norm": "batch", "seed": 1})], fine) == []
-    assert in_common(bad, []) == []
+    assert in_common(bad, Others(fine)) == ["lr ≥ 6", "norm = new"]
+    assert in_common(bad[:1], Others(fine)) == ["lr = 6.0", "norm = new"]
+    assert in_common([row(9, {"lr": 0.15, "norm": "batch", "seed": 1})], Others(fine)) == []
+    assert in_common(bad, Others([])) == []
 
 
 def test_the_most_frequent_cause_comes_first() -> None:

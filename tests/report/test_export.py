@@ -15,6 +15,7 @@ import pytest
 from stoker.cli import main
 from stoker.core.errors import StokerError
 from stoker.report import export
+from stoker.report.recorded import Recorded
 from tests.report.test_rows import Fact, Try, Written, study
 from tests.store.needs import need
 
@@ -38,7 +39,7 @@ def written(workplace: Path) -> Iterator[Written]:
 
 
 def test_csv(written: Written) -> None:
-    assert export.to_csv(written.opened, "out") == "4 trials and 6 values in out"
+    assert export.to_csv(Recorded(written.opened), "out") == "4 trials and 6 values in out"
     with Path("out/trials.csv").open(encoding="utf-8", newline="") as file:
         trials = list(csv.DictReader(file))
     assert [(row["trial"], row["status"], row["loss"]) for row in trials] == [
@@ -56,7 +57,7 @@ def test_parquet(written: Written) -> None:
     need("pyarrow")
     import pandas
 
-    assert export.to_parquet(written.opened, "out") == "4 trials and 6 values in out"
+    assert export.to_parquet(Recorded(written.opened), "out") == "4 trials and 6 values in out"
     trials = pandas.read_parquet("out/trials.parquet")
     assert trials["größe"].tolist() == ["a\tb\n", "3", "a\tb\n", "3"]  # mixed, so all are texts
     assert trials["lr"].tolist() == [0.1, 0.1, 0.2, 0.2]
@@ -70,9 +71,12 @@ def test_mlflow(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     import mlflow
 
     monkeypatch.chdir(tmp_path)  # it cannot work where there are quotes in the name of the directory
-    assert export.to_mlflow(written.opened, "runs.db") == "3 runs written to runs.db, 0 were there before"
-    again = export.to_mlflow(written.opened, "runs.db")
-    assert again == "1 runs written to runs.db, 3 were there before"  # that which runs
+    assert (
+        export.to_mlflow(Recorded(written.opened), "runs.db")
+        == "3 runs written to runs.db, 0 were there before"
+    )
+    again = export.to_mlflow(Recorded(written.opened), "runs.db")
+    assert again == "1 run written to runs.db, 3 were there before"  # that which runs
     client = mlflow.MlflowClient(tracking_uri="sqlite:///runs.db")
     experiment = client.get_experiment_by_name(written.opened.name)
     assert experiment is not None
@@ -91,14 +95,14 @@ def test_mlflow(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_wandb(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     need("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert export.to_wandb(written.opened, "project") == "3 runs written to the project project"
+    assert export.to_wandb(Recorded(written.opened), "project") == "3 runs written to the project project"
     assert len(list(Path("wandb").glob("offline-run-*/run-*.wandb"))) == 3
 
 
 def test_tensorboard(written: Written) -> None:
     need("tensorboardX")
-    assert export.to_tensorboard(written.opened, "events") == 3
-    assert export.to_tensorboard(written.opened, "events") == 3
+    assert export.to_tensorboard(Recorded(written.opened), "events") == 3
+    assert export.to_tensorboard(Recorded(written.opened), "events") == 3
     names = [written.opened.trial(trial).name for trial in written.opened.find(["1", "2", "3"])]
     assert sorted(path.name for path in Path("events").iterdir()) == sorted(names)
     scalars, hparams = read_events(Path("events", names[0]))
@@ -149,12 +153,13 @@ def test_the_commands(written: Written, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_is_not_installed_is_said(written: Written, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, kind, None)  # Python's own way to say that there is none
     with pytest.raises(StokerError, match=f"needs {kind}: pip install {kind}"):
-        export.KINDS[kind](written.opened, "x")
+        export.KINDS[kind](Recorded(written.opened), "x")
 
 
 def test_series_of_two_stages_with_the_same_name_are_told_apart() -> None:
     from stoker.manager.progress import Series
-    from stoker.report.rows import Part, Row
+    from stoker.report.origin import Part
+    from stoker.report.rows import Row
     from stoker.store.records import TrialId
 
     row = Row(TrialId(1, 1), "x", "", {}, "finished", {})

@@ -16,6 +16,7 @@ from stoker.report.charts import Chart, axis, scale
 from stoker.report.curves import thinned
 from stoker.report.figures import FIGURES
 from stoker.report.importance import explained, importance, ranks
+from stoker.report.recorded import Recorded
 from stoker.report.results import Results, gather, spread
 from stoker.report.rows import Row
 from tests.report.made import BEGAN, results, row
@@ -35,6 +36,11 @@ STUDIES: dict[str, list[Row]] = {
         row(n, {f"p{k}": (n * k) % 7 for k in range(300)} | {"flag": n % 2 == 0}, float(n))
         for n in range(1, 30)
     ],
+    "extremes": [
+        row(n, {"huge": 10**400 if n % 2 else 1, "wide": value, "tiny": n * 5e-324}, value)
+        for n, value in enumerate([1.7e308, -1.7e308, 1e300, 0.0, 5e-324], 1)
+    ],
+    "far apart": [row(n, {"x": value}, value) for n, value in enumerate([5e-324, 1e-300, 1.7e308], 1)],
     "equal": [row(n, {"x": n, "y": "same"}, 1.0) for n in range(1, 9)],
 }
 
@@ -222,11 +228,11 @@ def test_a_person_plots_what_scripts_printed(workplace: Path) -> None:
     assert "some · 3 trials" in drawn
     assert drawn.count('class="s-faint"') == 2
     assert "3 N_3\nacc 0.15" in drawn
-    progress = gather(open_at("output")).progress
+    progress = gather(Recorded(open_at("output"))).progress
     assert list(progress["acc"].y) == [0.03, 0.06, 0.09, 0.12, 0.15]
     assert list(progress["loss"].x) == [0, 1, 2, 3, 4]
-    assert list(gather(open_at("output"), "images").progress["loss"].x) == [64, 128, 192, 256, 320]
-    seconds = list(gather(open_at("output"), "time").progress["loss"].x)
+    assert list(gather(Recorded(open_at("output")), "images").progress["loss"].x) == [64, 128, 192, 256, 320]
+    seconds = list(gather(Recorded(open_at("output")), "time").progress["loss"].x)
     assert seconds == sorted(seconds)
     assert seconds[0] == 0
     assert stoker("plot", "errors").stderr == "stoker: there is nothing to draw. No trial failed.\n"

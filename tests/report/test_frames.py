@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import stoker
 from stoker.report import frames
+from stoker.report.recorded import Recorded
 from stoker.report.rows import Numbers, Row
 from stoker.report.table import make
 from stoker.store.records import TrialId
@@ -40,7 +41,7 @@ seed: [1, 2]
 @given(st.lists(facts, min_size=1, max_size=4))
 def test_progress_is_all_series_below_one_another(found: list[Fact]) -> None:
     with study([{"seed": [1, 2, 3]}], found) as written:
-        made = frames.progress(written.opened)
+        made = frames.progress(Recorded(written.opened))
         expected = []
         for number, fact in written.facts.items():
             for name, all_ in fact.series().items() if fact.status != "waiting" else ():
@@ -98,4 +99,4 @@ def test_nothing_needs_pandas_until_a_frame_is_asked_for() -> None:
 
 def test_a_study_of_which_nothing_is_known_yet() -> None:
     with study([{"seed": [1, 2]}], [Fact("waiting", (Try(1.0, {}),))]) as written:
-        assert frames.progress(written.opened).empty
+        assert frames.progress(Recorded(written.opened)).empty

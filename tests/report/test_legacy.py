@@ -11,8 +11,11 @@ import pytest
 import stoker
 from stoker.cli import main
 from stoker.report import legacy
+from stoker.report.export import to_mlflow
 from stoker.report.table import make
+from tests.report.test_page import check
 from tests.report.test_rows import Fact, Try, write_progress
+from tests.store.needs import need
 
 STUDY = """\
 template: {train: 'true', test: 'true'}
@@ -61,7 +64,7 @@ def output(workplace: Path) -> Path:
 
 
 def test_rows(output: Path) -> None:
-    made = {row.name: row for row in legacy.rows(output, legacy.told_by("params.yaml").patterns)}
+    made = {row.name: row for row in legacy.Unrecorded(str(output), "params.yaml").rows()}
     assert list(made) == ["Norm_batch", "Norm_new-Moment_9", "Norm_new-Moment_10", "Torn"]
     assert [row.status for row in made.values()] == ["running", "failed", "finished", "waiting"]
     assert made["Norm_new-Moment_10"].params == {"norm": "new", "moment": 10, "lr": 0.001}
@@ -95,7 +98,7 @@ def test_what_stat_says(stat: dict[str, object], scripts: object, status: str) -
 def test_progress_of_managers_counts(output: Path) -> None:
     fact = Fact("finished", (Try(1.0, {"acc": [0.1, 0.2, 0.3]}), Try(0.4, {"acc": [0.9]})))
     write_progress(output / "Norm_batch", fact)
-    made = make(legacy.rows(output, {}), None, ["name", "acc", "acc.max"], where="acc>0")
+    made = make(legacy.Unrecorded(str(output)).rows(), None, ["name", "acc", "acc.max"], where="acc>0")
     assert made.rows == [("Norm_batch", 0.9, 0.9)]
     assert stoker.open(output).progress()["value"].tolist() == [0.1, 0.9]
 
@@ -133,3 +136,97 @@ def test_a_study_with_records_is_not_taken_for_one_without(
     assert stoker.open("output").table()["status"].tolist() == ["finished"]
     assert main(["table", "elsewhere"]) == 2
     assert "there is no study in elsewhere" in capsys.readouterr().err
+
+
+# Everything else that looks at results
+
+
+def test_failures_are_told_by_what_stat_and_logs_say(
+    output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial("Killed_1", "norm: odd\n", "train: -9\n", train_030151="step 1\n")
+    trial("Killed_2", "norm: odd\n", "train: 137\n")
+    trial("Code", "norm: odd\n", "train: 3\n", train_030151="no data in /tmp/7\n")
+    trial("Late", "norm: odd\n", "train: timeout\n")
+    assert main(["errors"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("2 × train: killed by SIGKILL, perhaps for want of memory\n  trials   2, 3\n")
+    assert "  common   norm = odd\n" in told
+    for line in ("train: exit code 3: no data in /tmp/7", "train: timeout", "test: failed: BLEU = 40"):
+        assert f"1 × {line}\n" in told
+    assert [cause.count for cause in stoker.open(output).errors()] == [2, 1, 1, 1]
+
+
+def test_reports_and_figures(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial("Norm_old", "norm: old\n", "train: finished\n", test_030151="BLEU = 1\nBLEU = 9\n")
+    assert main(["analyze", "--file", "params.yaml"]) == 0
+    told = capsys.readouterr().out
+    assert "all trials       5         2       1       12.5      10.75\n" in told
+    assert "3 Norm_new-Moment_10\n  bleu  12.5\n" in told
+    body = Path("report.html").read_text(encoding="utf-8")
+    check(body)
+    assert "of 5 trials finished" in body
+    assert 'id="parameters"' in body
+    assert 'href="#slots"' not in body, "nothing tells of slots"
+    assert "norm: [new]" in body
+    assert main(["report", "-o", "plain.html"]) == 0
+    body = Path("plain.html").read_text(encoding="utf-8")
+    assert 'id="study"' not in body
+    assert "<dt>commit</dt>" not in body, "nothing tells where commands ran"
+    assert main(["plot", "parameters", "--file", "params.yaml"]) == 0
+    assert main(["plot", "slots"]) == 1
+    assert "nothing to draw. No trial has run in a slot." in capsys.readouterr().err
+    study = stoker.open(output, file="params.yaml")
+    assert study.figure("parameters").layout.title.text == "bleu against each parameter"
+    assert "2 finished" in study._repr_html_()
+    assert "3 Norm_new-Moment_10, bleu 12.5" in study._repr_html_()
+
+
+def test_numbers_of_metrics_in_logs(output: Path) -> None:
+    trial("Norm_old", "norm: old\n", "train: finished\n", test_030151="BLEU = 7\nBLEU = 2\nBLEU = 5\n")
+    found = stoker.open(output, file="params.yaml").table(
+        "bleu", "bleu.last", "bleu.min", "bleu.max", "bleu.best", where="norm=old"
+    )
+    assert found.iloc[0].tolist() == [5.0, 5.0, 2.0, 7.0, 7.0]
+
+
+def test_exports(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fact = Fact("finished", (Try(1.0, {"acc": [0.1, 0.2]}),))
+    write_progress(output / "Norm_batch", fact)
+    assert main(["export", "csv", "out", "--file", "params.yaml"]) == 0
+    assert capsys.readouterr().out == "4 trials and 2 values in out\n"
+    trials = Path("out/trials.csv").read_text(encoding="utf-8").splitlines()
+    assert trials[0].startswith("trial,name,norm,moment,")
+    assert sorted(line.split(",")[1] for line in trials[1:])[0] == "Norm_batch"
+    need("tensorboardX")
+    assert main(["tensorboard", "--write"]) == 0
+    assert capsys.readouterr().out == "3 trials in output/.tensorboard\n"  # one was not begun
+    assert (output / ".tensorboard/Norm_new-Moment_10").is_dir()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own
+def test_mlflow_knows_trials_by_their_names(
+    output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("mlflow", "alembic")
+    origin = legacy.Unrecorded(str(output.absolute()), "params.yaml")
+    monkeypatch.chdir(tmp_path)  # it cannot work where there are quotes in the name of the directory
+    assert to_mlflow(origin, "runs.db") == "3 runs written to runs.db, 0 were there before"
+    new = origin.about.where + "/A_first"
+    Path(new).mkdir()
+    Path(new, "param").write_text("a: 1\n", encoding="utf-8")
+    Path(new, "stat").write_text("train: finished\n", encoding="utf-8")
+    again = to_mlflow(origin, "runs.db")
+    assert again == "2 runs written to runs.db, 3 were there before", "the new one, and that which runs"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["report"], ["analyze"], ["errors"], ["tensorboard"], ["plot", "best"], ["export", "csv", "out"]],
+)
+def test_a_directory_without_trials_is_refused(
+    workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("output/plots").mkdir(parents=True)
+    assert main(words) == 2
+    assert capsys.readouterr().err == "stoker: there is no study in output; `stoker run` makes one\n"

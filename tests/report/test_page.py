@@ -14,9 +14,8 @@ import pytest
 
 from stoker.cli.store_options import open_at
 from stoker.report.code import code_of
-from stoker.report.page import page
 from stoker.report.rows import Numbers
-from tests.report.made import about, results, row
+from tests.report.made import results, row, whole_page
 from tests.report.test_figures import STUDIES
 from tests.stories.command import stoker
 
@@ -69,7 +68,7 @@ def data(body: str) -> Any:
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_a_page(name: str) -> None:
     rows = STUDIES[name]
-    body = page(results(rows), about(rows))
+    body = whole_page(results(rows))
     check(body)
     assert len(data(body)["rows"]) == len(rows)
     assert len(data(body)["columns"]) <= 60
@@ -81,7 +80,7 @@ def test_what_a_study_contains_stays_text() -> None:
     ]
     rows += [row(9, {EVIL: EVIL, "x": 1}, agent=EVIL)]
     found = results(rows, EVIL, said={9: [EVIL, f"ValueError: {EVIL}"]})
-    body = page(found, about(rows, EVIL))
+    body = whole_page(found, EVIL)
     check(body)
     assert "<script>alert" not in body
     assert data(body)["rows"][0][1] == EVIL
@@ -91,7 +90,7 @@ def test_numbers_that_are_none_and_names_that_mean_something_to_javascript() -> 
     rows = [
         row(n, {"constructor": n}, value, "__proto__") for n, value in enumerate([nan, inf, -inf, 2.0], 1)
     ]
-    body = page(results(rows, "__proto__"), about(rows))
+    body = whole_page(results(rows, "__proto__"))
     check(body)
     told = data(body)
     place = [column["name"] for column in told["columns"]].index("__proto__")
@@ -100,7 +99,7 @@ def test_numbers_that_are_none_and_names_that_mean_something_to_javascript() -> 
 
 def test_the_best_trials_come_first_and_numbers_keep_their_digits() -> None:
     rows = [row(n, {"lr": 1 / n}, 0.123456789 + n) for n in range(1, 300)]
-    body = page(results(rows), about(rows))
+    body = whole_page(results(rows))
     told = data(body)
     assert [one[0] for one in told["rows"][:3]] == ["1", "2", "3"]
     place = [column["name"] for column in told["columns"]].index("loss")
@@ -113,7 +112,7 @@ def test_parameters_that_matter_least_are_left_out_of_very_many() -> None:
     rows = [
         row(n, {f"p{k}": (n * (k + 1)) % 11 for k in range(200)} | {"z": n}, float(n)) for n in range(1, 40)
     ]
-    body = page(results(rows), about(rows))
+    body = whole_page(results(rows))
     names = [column["name"] for column in data(body)["columns"]]
     assert "z" in names
     assert len(names) == 60
@@ -123,7 +122,7 @@ def test_parameters_that_matter_least_are_left_out_of_very_many() -> None:
 def test_metrics_of_the_best_trial_are_told() -> None:
     rows = [row(1, {"lr": 1}, 0.5), row(2, {"lr": 2}, 0.75)]
     rows[0] = rows[0]._replace(metrics={**rows[0].metrics, "acc": Numbers(0.875)})
-    assert "<dt>acc</dt><dd>0.875</dd>" in page(results(rows), about(rows))
+    assert "<dt>acc</dt><dd>0.875</dd>" in whole_page(results(rows))
 
 
 def git(*words: str) -> None:
@@ -148,7 +147,7 @@ def test_the_code_is_told_as_it_is_now(workplace: Path) -> None:
     assert "+new = 2" in again.diff
     assert not Path("owned").exists()
     assert code_of(str(workplace / "nowhere")) is None
-    assert code_of(None) is None
+    assert code_of("") is None
 
 
 TEXT = """\

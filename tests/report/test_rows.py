@@ -23,7 +23,9 @@ from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.manager.progress import Series, head, signed
 from stoker.manager.trial import Trial
-from stoker.report.rows import Numbers, Row, numbers_of, rows, series_of
+from stoker.plan.trials import Trial as PlannedTrial
+from stoker.report.recorded import Recorded
+from stoker.report.rows import Numbers, Row, numbers_of
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store import open_store, records
@@ -241,7 +243,7 @@ def test_a_row_tells_what_became_of_its_trial(
     parts: list[dict[str, list[Value]]], found: list[Fact], objective: tuple[str, str] | None, summed: bool
 ) -> None:
     with study(parts, found, objective, summed) as written:
-        made = list(rows(written.opened))
+        made = list(Recorded(written.opened).rows())
         assert [row.trial.number for row in made] == list(written.facts)
         for row in made:
             check(row, written)
@@ -267,8 +269,9 @@ def check(row: Row, written: Written) -> None:
 @given(st.lists(facts, min_size=1, max_size=4))
 def test_series_are_those_of_an_uninterrupted_script(found: list[Fact]) -> None:
     with study([{"seed": [1, 2, 3]}], found) as written:
-        for number, fact in written.facts.items():
-            series = series_of(written.opened, TrialId(1, number)).get("train", {})
+        origin = Recorded(written.opened)
+        for row in origin.rows():
+            fact, series = written.facts[row.trial.number], origin.series(row).get("train", {})
             told = {name: list(one.values) for name, one in series.items() if one.values}
             assert same(
                 sorted(told.items()), sorted(fact.series().items() if fact.status != "waiting" else ())
@@ -278,20 +281,20 @@ def test_series_are_those_of_an_uninterrupted_script(found: list[Fact]) -> None:
 def test_a_directory_that_belongs_to_another_trial_is_not_taken_for_ones_own() -> None:
     parts: list[dict[str, list[Value]]] = [{"a": ["x/y"]}, {"a": ["x_y"]}, {"a": ["/x/y"]}]
     with study(parts, [Fact("finished")]) as written:
-        names = [row.name for row in rows(written.opened)]
+        names = [row.name for row in Recorded(written.opened).rows()]
         assert names == [written.opened.trial(TrialId(1, number)).name for number in written.facts]
         assert len(set(names)) == len(names)
         for name in names[1:]:  # which have a hash: also if nothing but the records is left of them
             shutil.rmtree(Path(str(written.opened.place.output), name))
-        assert [row.name for row in rows(open_study(str(written.opened.place.output)))] == names
+        assert [row.name for row in Recorded(open_study(str(written.opened.place.output))).rows()] == names
 
 
 def test_what_is_no_number_is_neither_lowest_nor_highest() -> None:
     series = Series()
     series.extend({"values": [nan, 2.0, 1.0, inf, nan]})
-    assert same(numbers_of(series), Numbers(nan, 1.0, inf, 5))
+    assert same(numbers_of(series.values), Numbers(nan, 1.0, inf, 5))
     series.cut(1)
-    assert same(numbers_of(series), Numbers(nan, None, None, 1))
+    assert same(numbers_of(series.values), Numbers(nan, None, None, 1))
 
 
 def test_nonsense_in_a_record_is_passed_over() -> None:
@@ -304,7 +307,7 @@ def test_nonsense_in_a_record_is_passed_over() -> None:
             "train": {"seconds": 2.0, "cpu": "all", "memory": [], "gpu": None, "began": "once"},
         }
         written.opened.place.store.write(records.result_key(TrialId(1, 1), 1), records.encode(body))
-        (row,) = rows(open_study(str(written.opened.place.output)))
+        (row,) = Recorded(open_study(str(written.opened.place.output))).rows()
         assert row.metrics == {"c": Numbers(1.0), "f": Numbers(1.0, None, None, 1)}
         assert (row.seconds, row.cpu, row.memory, row.gpu, row.began) == (2.0, 0.0, None, None, None)
 
@@ -320,5 +323,23 @@ def test_a_fresh_round_does_not_show_what_the_one_before_recorded() -> None:
             store.write(claim, records.encode({"agent": AGENT, "time": stamp(), "nonce": "1"}))
             beat = {"host": "h", "pid": 7, "running": [claim], "time": stamp()}
             store.write(records.beat_key(AGENT), records.encode(beat))
-            (row,) = rows(open_study(str(output)))
+            (row,) = Recorded(open_study(str(output))).rows()
             assert (row.status, dict(row.metrics)) == ("running", metrics)
+
+
+class Unasked(Opened):
+    """A study that computes no trial by itself, which takes long."""
+
+    def trial(self, trial: TrialId) -> PlannedTrial:
+        raise AssertionError(f"{trial} was asked for")
+
+
+def test_names_of_very_many_trials_are_computed_quickly() -> None:
+    parts: list[dict[str, list[Value]]] = [{"a": [1, 2], "b": ["x", "y"]}, {"c": [1, 2]}]
+    with study(parts, [Fact("finished"), Fact("waiting"), Fact("waiting")]) as written:
+        opened = Unasked(written.opened.place)
+        opened.refresh()
+        found = {row.trial: (row.name, row.params) for row in Recorded(opened).rows()}
+        asked = map(written.opened.trial, found)
+        assert list(found.values()) == [(trial.name, trial.params) for trial in asked]
+        assert len(found) == 6

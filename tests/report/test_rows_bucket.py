@@ -10,7 +10,8 @@ from stoker.agent.mirror import Mirror
 from stoker.agent.world import Attempt
 from stoker.core.times import stamp
 from stoker.report import frames
-from stoker.report.rows import Numbers, rows
+from stoker.report.recorded import Recorded
+from stoker.report.rows import Numbers
 from stoker.spec.load import load
 from stoker.spec.problems import Source
 from stoker.store import records
@@ -58,13 +59,13 @@ def test_a_bucket_while_the_study_runs(tmp_path: Path) -> None:
     opened = Opened(Place("memory://", store, None))
     opened.refresh()
 
-    made = list(rows(opened))
+    made = list(Recorded(opened).rows())
     assert [(row.status, row.attempts) for row in made] == [("finished", 1), ("running", 2), ("waiting", 0)]
     assert made[0].metrics == {"loss": Numbers(2.0, 1.0, 3.0, 3)}
     assert made[1].metrics == {"loss": Numbers(6.0, 3.0, 6.0, 3), "speed": Numbers(2.5)}
     assert made[2].metrics == {}
 
-    long = frames.progress(opened)
+    long = frames.progress(Recorded(opened))
     assert long["value"].tolist() == [3.0, 1.0, 2.0, 5.0, 3.0, 6.0]
     assert long["trial"].tolist() == ["1"] * 3 + ["2"] * 3
     assert long["step"].tolist() == [0, 1, 2, 0, 1, 2]

@@ -38,7 +38,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=5
 GresTypes=gpu
-MaxArraySize=101
+MaxArraySize={largest_array}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES
 PartitionName=closed Nodes=n3 State=DOWN
@@ -52,13 +52,13 @@ NODE = (
 class Cluster:
     """Started when made; `stop` ends it, with all that runs on it."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, largest_array: int = 101) -> None:
         self.place = place
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         (place / "state").mkdir(parents=True)
         ports = _free_ports(1 + len(NODES))
         nodes = "".join(NODE.format(name=name, port=ports[1 + n]) for n, name in enumerate(NODES))
-        text = CONFIGURATION.format(place=place, port=ports[0], nodes=nodes)
+        text = CONFIGURATION.format(place=place, port=ports[0], nodes=nodes, largest_array=largest_array)
         self.configuration = place / "slurm.conf"
         self.configuration.write_text(text, encoding="utf-8")
         gres = f"NodeName=n[1-{len(NODES)}] Name=gpu File=/dev/tty[0-1]\n"

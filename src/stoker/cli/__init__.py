@@ -29,6 +29,7 @@ COMMANDS = {
     "verify": "interrupt a trial, and check that it goes on exactly as it was",
     "pull": "fetch the files of trials from a bucket or a directory",
     "rm": "remove the files of trials, or a whole study",
+    "doctor": "check that this machine and a directory are what Stoker needs",
     "completion": "print the completion script of your shell",
 }
 

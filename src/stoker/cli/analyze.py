@@ -6,12 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from math import isfinite
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from stoker.cli import errors
-from stoker.cli.report import write
-from stoker.cli.store_options import add_place, open_at, store_of
+from stoker import __version__
+from stoker.cli.report import save
+from stoker.cli.store_options import add_place, add_study_file, origin_of
 from stoker.spec.problems import printable
 
 if TYPE_CHECKING:
@@ -33,20 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", dest="file", metavar="FILE", default="report.html", help="the report (report.html)"
     )
+    add_study_file(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Tell it, and write the report."""
+    from stoker.report.errors import told
+    from stoker.report.page import report
     from stoker.report.results import gather
 
-    opened = open_at(store_of(options))
-    results = gather(opened)
-    _say("Failures", errors.told(list(results.groups), CAUSES).splitlines())
+    origin = origin_of(options)
+    results = gather(origin)
+    _say("Failures", told(results.groups, CAUSES).splitlines())
     _say("Results by sweep", by_sweep(results))
     _say("The best trial", best(results))
     _say("Report", ())
     sys.stdout.flush()
-    write(opened, options.file, results=results)
+    save(report(origin, __version__, results=results), options.file)
     return 0
 
 
@@ -57,6 +59,7 @@ def _say(title: str, lines: Sequence[str]) -> None:
 def by_sweep(results: Results) -> list[str]:
     """Of each sweep how many trials finished, and the best and the mean of their results."""
     from stoker.report.formats import as_text
+    from stoker.report.grouping import mean
     from stoker.report.table import Cell, Table
 
     known = {row.trial: value for value, row in results.ranked}
@@ -66,7 +69,7 @@ def by_sweep(results: Results) -> list[str]:
         values = [known[row.trial] for row in sweep.rows if row.trial in known]
         failed = sum(row.status == "failed" for row in sweep.rows)
         finished = sum(row.status == "finished" for row in sweep.rows)
-        told = (best_of(values), fmean(values)) if values else (None, None)
+        told = (best_of(values), mean(values)) if values else (None, None)
         rows.append((sweep.title, len(sweep.rows), finished, failed, *told))
     columns = ("sweep", "trials", "finished", "failed", f"best {results.metric}", f"mean {results.metric}")
     if results.objective is None:  # nothing says what is good
@@ -79,7 +82,7 @@ def best(results: Results) -> list[str]:
     found = results.best
     if found is None:
         return ["None, as no trial has finished, or the study file has no `objective`."]
-    lines = [f"{str(found.trial).removeprefix('1.')} {found.name}"]
+    lines = [f"{found.number} {found.name}"]
     width = max((len(name) for name in found.metrics), default=0)
     for name, numbers in found.metrics.items():
         curve = results.progress.get(name)
@@ -92,5 +95,6 @@ def spark(values: Sequence[float]) -> str:
     """How values went, in the width of a few words."""
     known = [value for value in values if isfinite(value)]
     step = max(1, -(-len(known) // _WIDTH))
-    low, high = min(known), max(known)
-    return "".join(_BLOCKS[int((value - low) / (high - low or 1) * 7.999)] for value in known[::step])
+    low = min(known) / 2  # halves, as the whole way may be beyond the largest float
+    way = max(known) / 2 - low or 1.0
+    return "".join(_BLOCKS[int((value / 2 - low) / way * 7.999)] for value in known[::step])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from stoker.cli.store_options import add_store, open_at, store_of
+from stoker.cli.store_options import add_store, add_study_file, origin_of
 from stoker.spec.problems import printable
 
 USAGE = "KIND DEST"
@@ -31,12 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "dest", metavar="DEST", help="a directory; for mlflow a file or URL, for wandb a project"
     )
     add_store(parser)
+    add_study_file(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write it."""
     from stoker.report.export import KINDS as WRITERS
 
-    told = WRITERS[options.kind](open_at(store_of(options)), options.dest)
+    told = WRITERS[options.kind](origin_of(options), options.dest)
     sys.stdout.write(f"{printable(told)}\n")
     return 0

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.cli.store_options import add_place, open_at, store_of
+from stoker.cli.store_options import add_place, add_study_file, origin_of
 from stoker.core.errors import StokerError, UsageError
-from stoker.spec.problems import listing, printable, suggest
+from stoker.spec.problems import printable
 
 if TYPE_CHECKING:
     from stoker.report.charts import Chart
@@ -33,25 +32,18 @@ EXAMPLES = """\
   stoker plot sweeps --x time --yrange 0.9,1 -o sweeps.pdf
   stoker plot parallel -o parallel.html
 """
-NAMES = ("sweeps", "progress", "parameters", "importance", "parallel", "best", "slots", "errors")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add arguments."""
-    parser.add_argument("name", metavar="NAME", type=_name, help="which of those above")
+    parser.add_argument("name", metavar="NAME", help="which of those above")
     add_place(parser, has_file=True)
     parser.add_argument("-o", dest="file", metavar="FILE", help="where to: .svg .png .pdf .html (NAME.svg)")
     parser.add_argument(
         "--x", metavar="WHAT", default="step", help="over step, time, or another series (step)"
     )
+    add_study_file(parser)
     parser.add_argument("--yrange", metavar="LOW,HIGH", type=_range, help="of sweeps: the ends of the y axis")
-
-
-def _name(word: str) -> str:
-    if word not in NAMES:
-        near = suggest(word, NAMES) or f"there are {listing(NAMES, len(NAMES), 'and')}"
-        raise argparse.ArgumentTypeError(f"there is no figure '{word}'; {near}")
-    return word
 
 
 def _range(word: str) -> tuple[float, float]:
@@ -59,23 +51,14 @@ def _range(word: str) -> tuple[float, float]:
         low, high = map(float, word.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError("two numbers with a comma, such as 0.9,1") from None
-    if not (isfinite(low) and isfinite(high) and low < high):
-        raise argparse.ArgumentTypeError("the first number must be the lower one")
     return low, high
 
 
 def run(options: argparse.Namespace) -> int:
     """Gather, draw, save."""
-    from stoker.report import figures
-    from stoker.report.results import gather
+    from stoker.report.figures import draw
 
-    results = gather(open_at(store_of(options)), options.x)
-    if options.name == "sweeps":
-        chart = figures.sweeps(results, options.yrange)
-    else:
-        chart = figures.FIGURES[options.name](results)
-    if not chart.panels:
-        raise StokerError(f"there is nothing to draw. {chart.note}")
+    chart = draw(origin_of(options), options.name, options.x, options.yrange)
     path = Path(options.file or f"{options.name}.svg")
     try:
         _save(chart, path)

@@ -9,16 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stoker import __version__
-from stoker.cli.store_options import add_place, open_at, store_of
+from stoker.cli.store_options import add_place, add_study_file, origin_of
 from stoker.core.errors import StokerError
 from stoker.spec.problems import printable
 from stoker.study.opened import Opened
-
-if TYPE_CHECKING:
-    from stoker.report.results import Results
 
 USAGE = "[STORE]"
 EXAMPLES = """\
@@ -34,13 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", dest="file", metavar="FILE", default="report.html", help="where to (report.html)"
     )
+    add_study_file(parser)
     parser.add_argument("--open", action="store_true", help="show it in a browser")
     parser.add_argument("--no-code", action="store_true", help="leave out commit and changes of the code")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write it, and show it if asked to."""
-    path = write(open_at(store_of(options)), options.file, not options.no_code)
+    from stoker.report.page import report
+
+    path = save(report(origin_of(options), __version__, not options.no_code), options.file)
     if options.open:
         import webbrowser
 
@@ -48,13 +47,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def write(opened: Opened, file: str, with_code: bool = True, results: Results | None = None) -> Path:
-    """Write the report, and say where it is."""
+def write(opened: Opened, file: str, with_code: bool = True) -> Path:
+    """Write the report of a study, and say where it is."""
     from stoker.report.page import report
+    from stoker.report.recorded import Recorded
 
+    return save(report(Recorded(opened), __version__, with_code), file)
+
+
+def save(page: str, file: str) -> Path:
+    """Write a page, and say where it is."""
     path = Path(file)
     try:
-        path.write_text(report(opened, __version__, with_code, results), encoding="utf-8", errors="replace")
+        path.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
         raise StokerError(f"cannot write {file}: {error.strerror}") from None
     sys.stdout.write(printable(f"Wrote {file}, {path.stat().st_size / 1e6:.1f} MB.") + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.agent.host import is_gone
 from stoker.cli.frame import environment
@@ -15,6 +15,9 @@ from stoker.spec.problems import printable
 from stoker.study.logs import read_again
 from stoker.study.opened import Opened, open_study
 from stoker.study.place import RECORDS
+
+if TYPE_CHECKING:
+    from stoker.report.origin import Origin
 
 KINDS = "a number (2.7: trial 7 of iteration 2), a name, a part of one, or a pattern"
 """How trials are named on the command line."""
@@ -40,6 +43,25 @@ def add_place(parser: argparse.ArgumentParser, has_file: bool = False) -> None:
         parser.set_defaults(output=None)
     else:
         parser.add_argument("-o", "--output", metavar="STORE", help="the same")
+
+
+def add_study_file(parser: argparse.ArgumentParser) -> None:
+    """Add the option that tells of a directory without records what the study was after."""
+    told = "the study file of a directory without records"
+    parser.add_argument("--file", dest="study_file", metavar="FILE", help=told)
+
+
+def origin_of(options: argparse.Namespace) -> Origin:
+    """The study that a user names, or a directory that has trials but no records."""
+    from stoker.report.legacy import Unrecorded, is_legacy
+    from stoker.report.recorded import Recorded
+
+    store, file = store_of(options), getattr(options, "study_file", None)
+    if is_legacy(store):
+        return Unrecorded(store, file)
+    if file is not None:
+        raise UsageError(f"{store} is no directory of trials without records: leave out --file")
+    return Recorded(open_at(store))
 
 
 def add_trials(parser: argparse.ArgumentParser, told: str, kinds: str = KINDS) -> None:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
-from stoker.cli.store_options import add_place, open_at, say, store_of
+from stoker.cli.store_options import add_place, add_study_file, origin_of, say
 from stoker.core.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
-    from stoker.report.rows import Row
+    from stoker.report.origin import Origin
     from stoker.report.table import Table
     from stoker.study.opened import Objective
 
@@ -51,18 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="the form of the table (text)")
     parser.add_argument("--to", metavar="FILE", help="write it there instead of printing it")
-    parser.add_argument("--file", metavar="FILE", help="the study file of a directory without records")
+    add_study_file(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compute it, and print it."""
     _check(options)
-    rows, objective = _open(options)
-    made = _make(options, rows, objective)
+    origin = origin_of(options)
+    made = _make(options, origin)
     if options.format == "parquet":
         _write_parquet(made, options.to)
     elif options.format == "text" and options.to is None and sys.stdout.isatty():
-        _show(made, options, objective)
+        _show(made, options, origin.about.objective)
     else:
         from stoker.report.formats import FORMATS as WRITERS
 
@@ -80,28 +79,15 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("a parquet file is not for a terminal; say where: --to results.parquet")
 
 
-def _open(options: argparse.Namespace) -> tuple[Iterable[Row], Objective | None]:
-    """The trials of a study, or of a directory that has no records."""
-    from stoker.report import legacy
-    from stoker.report.rows import rows
-
-    store = store_of(options)
-    if legacy.is_legacy(store):
-        told = legacy.told_by(options.file)
-        return legacy.rows(Path(store), told.patterns), told.objective
-    if options.file is not None:
-        raise UsageError(f"{store} is no directory of trials without records: leave out --file")
-    opened = open_at(store)
-    return rows(opened), opened.objective
-
-
-def _make(options: argparse.Namespace, rows: Iterable[Row], objective: Objective | None) -> Table:
+def _make(options: argparse.Namespace, origin: Origin) -> Table:
     from stoker.report import grouping, table
+    from stoker.report.curves import InLogs
 
+    objective, in_logs = origin.about.objective, InLogs(origin)
     if options.group:
-        return grouping.group(rows, objective, _names(options.group), options.where)
+        return grouping.group(origin.rows(), objective, _names(options.group), options.where, in_logs)
     sort = f"-{options.sort}" if options.reverse else options.sort
-    return table.make(rows, objective, _names(options.columns), sort, options.where)
+    return table.make(origin.rows(), objective, _names(options.columns), sort, options.where, in_logs)
 
 
 def _names(given: str) -> list[str]:

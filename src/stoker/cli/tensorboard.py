@@ -14,10 +14,9 @@ import sysconfig
 from pathlib import Path
 from shutil import which
 
-from stoker.cli.store_options import add_place, open_at, say, store_of
+from stoker.cli.store_options import add_place, add_study_file, origin_of, say, store_of
 from stoker.cli.told import many
 from stoker.spec.problems import printable
-from stoker.study.opened import Opened
 
 USAGE = "[STORE]"
 EXAMPLES = """\
@@ -30,6 +29,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `stoker tensorboard`."""
     add_place(parser)
+    add_study_file(parser)
     parser.add_argument(
         "--to", metavar="DIR", help="where event files go (default: .tensorboard in the output)"
     )
@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     """Write the files, and start it."""
     from stoker.report.export import to_tensorboard
 
-    opened = open_at(store_of(options))
-    dest = options.to or _default(opened)
-    count = to_tensorboard(opened, dest)
+    origin, store = origin_of(options), store_of(options)
+    dest = options.to or _default(origin.about.where if "://" in store else store)
+    count = to_tensorboard(origin, dest)
     sys.stdout.write(f"{many(count, 'trial')} in {printable(dest)}\n")
     sys.stdout.flush()
     if options.write:
@@ -57,10 +57,9 @@ def run(options: argparse.Namespace) -> int:
     return 1
 
 
-def _default(opened: Opened) -> str:
+def _default(where: str) -> str:
     """Beside the trials; for a bucket, here."""
-    output = opened.place.output
-    return str(".tensorboard" if output is None else output / ".tensorboard")
+    return ".tensorboard" if "://" in where else str(Path(where, ".tensorboard"))
 
 
 def _program() -> str | None:

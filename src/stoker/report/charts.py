@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, log10
+from sys import float_info
 
 from stoker.core.values import Value, text
+from stoker.report.rows import as_numbers
 
 _UNITS = ((172800.0, 86400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "minutes"))
 
@@ -68,16 +70,16 @@ def axis(title: str, values: Iterable[float], may_be_log: bool = True) -> Axis:
         return Axis(title)
     low, high = min(known), max(known)
     if may_be_log and low > 0 and high / low >= 100:
-        room = (high / low) ** 0.04
-        return Axis(title, is_log=True, range=(low / room, high * room))
-    room = (high - low) * 0.04 or abs(low) * 0.1 or 1.0
-    return Axis(title, range=(low - room, high + room))
+        room = 10 ** ((log10(high) - log10(low)) * 0.04)
+        return Axis(title, is_log=True, range=(max(low / room, 5e-324), min(high * room, float_info.max)))
+    room = (high / 2 - low / 2) * 0.08 or abs(low) * 0.1 or 1.0  # the whole may be beyond the largest float
+    return Axis(title, range=(max(low - room, -float_info.max), min(high + room, float_info.max)))
 
 
 def scale(name: str, values: Sequence[Value]) -> tuple[Axis, list[float]]:
     """An axis for the values of a parameter, and their places on it; names stand in order, at 0, 1, 2, …"""
-    numbers = [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    if len(numbers) == len(values) and all(map(isfinite, numbers)):
+    numbers = as_numbers(values)
+    if numbers and all(map(isfinite, numbers)):
         few = tuple(sorted(set(numbers)))
         return replace(axis(name, numbers), at=few if len(few) <= 6 else ()), numbers
     names = sorted({text(value) for value in values}, key=_natural)
@@ -96,7 +98,8 @@ def heights(found: Axis, values: Sequence[float]) -> tuple[list[float], list[tup
     """Places on an axis as heights between 0 and 1, and what is to be written at which of them."""
     moved = [log10(value) for value in values] if found.is_log else list(values)
     low, high = min(moved), max(moved)
-    places = [(value - low) / (high - low) if high > low else 0.5 for value in moved]
+    way = high / 2 - low / 2
+    places = [(value / 2 - low / 2) / way if way else 0.5 for value in moved]
     at = dict(zip(values, places, strict=True))
     if found.names:
         step = -(-len(found.names) // 8)

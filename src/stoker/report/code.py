@@ -23,9 +23,9 @@ class Code:
     is_cut: bool
 
 
-def code_of(directory: str | None) -> Code | None:
-    """The code in a directory now; None if it is not here, or not in a repository."""
-    if directory is None or not Path(directory).is_dir():
+def code_of(directory: str) -> Code | None:
+    """The code in a directory now; None if it is not known, not here, or not in a repository."""
+    if not directory or not Path(directory).is_dir():
         return None
     told = _git(directory, "log", "-1", "--no-show-signature", "--format=%H%n%cI %s")
     if told is None or "\n" not in told:

@@ -7,18 +7,17 @@ Of a Python traceback the exception's type and the innermost frames of the user'
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from signal import Signals
 from typing import Any
 
 from stoker.core.values import Value, text
-from stoker.report.reading import each
-from stoker.report.rows import Row
+from stoker.report.charts import many
+from stoker.report.origin import Origin
+from stoker.report.rows import Row, as_numbers
 from stoker.spec.problems import printable
-from stoker.store.interface import StoreError
-from stoker.study.logs import Logs
-from stoker.study.opened import Opened
+from stoker.store.records import TrialId
 from stoker.study.ranges import LOST_IN_A_ROW
 
 LINES = 12
@@ -62,9 +61,9 @@ class Failure:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Group:
-    """Failures of one cause; the example is the first of them."""
+    """Failures of one cause; the example is the first of them that said something."""
 
     title: str
     failures: tuple[Failure, ...]
@@ -81,29 +80,63 @@ class Group:
         """One of them, with its last lines if any of them has some."""
         return next((failure for failure in self.failures if failure.lines), self.failures[0])
 
+    def trials(self, most: int) -> str:
+        """The numbers of the first of them."""
+        return ", ".join(one.row.number for one in self.failures[:most]) + ", …" * (self.count > most)
 
-def errors(opened: Opened, rows: Sequence[Row]) -> list[Group]:
+    def __repr__(self) -> str:
+        return f"<Group {self.count:,} × {self.title}>"
+
+
+class Causes(list[Group]):
+    """Failures by cause, the most frequent first. It shows itself, as text and in a notebook."""
+
+    def __repr__(self) -> str:
+        return told(self).rstrip()
+
+    def _repr_html_(self) -> str:
+        from stoker.report.notebook import causes
+
+        return causes(self)
+
+
+def told(groups: Sequence[Group], limit: int | None = None) -> str:
+    """All causes, or the most frequent ones, as text."""
+    if not groups:
+        return "No trial failed.\n"
+    shown, rest = groups[:limit], groups[limit:] if limit else ()
+    parts = [_told(one) for one in shown]
+    if rest:
+        failed = many(sum(one.count for one in rest), "failure")
+        parts.append(f"… and {many(len(rest), 'other cause')} of {failed}\n")
+    return "\n".join(parts)
+
+
+def _told(one: Group) -> str:
+    example = one.example
+    lines = [f"{one.count:,} × {one.title}", f"  trials   {one.trials(8)}"]
+    lines += [f"  common   {', '.join(one.common)}"] if one.common else []
+    lines += [f"  example  {example.row.number} {example.row.name}"]
+    lines += [f"  note     {one.note}"] if one.note else []
+    lines += [f"  │ {line}" for line in example.lines]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def errors(origin: Origin, rows: Sequence[Row]) -> Causes:
     """The failures of a study by cause, the most frequent first. Logs are read where they are."""
     failed = [row for row in rows if row.status == "failed"]
-    is_slow = opened.place.is_remote or any(opened.work.planned(k).is_flat for k in opened.state.iterations)
-    most = MOST_READ // 10 if is_slow else MOST_READ
-    wanted = [(row, stage) for row in failed[:most] if (stage := failed_stage(row))]
-    lines = each(opened, lambda one: read_tail(opened, *one), wanted)
-    tails = {row.trial: tail for (row, _), tail in zip(wanted, lines, strict=True)}
-    found = [failure_of(row, tails.get(row.trial, [])) for row in failed]
-    unread = {row.trial for row in failed[most:]}
-    return group(found, rows, lambda failure: failure.row.trial in unread)
+    most = MOST_READ // 10 if origin.is_slow else MOST_READ
+    lines = [*origin.each(lambda row: read_tail(origin, row), failed[:most])]
+    unread = failed[most:]
+    found = map(failure_of, failed, [*lines, *([] for _ in unread)])
+    return group(found, rows, {row.trial for row in unread})
 
 
-def read_tail(opened: Opened, row: Row, stage: str) -> list[str]:
-    """The last lines of the last log of a stage, harmless; none if it cannot be read."""
-    logs = Logs(opened, [row.trial])
-    try:
-        own = [log for log in logs.all() if log.stage == stage]
-        data = b"".join(logs.read(own[-1], max(0, own[-1].size - _TAIL))) if own else b""
-    except (OSError, StoreError):
-        return []
-    return clean(data[-_TAIL:].decode(errors="replace"))
+def read_tail(origin: Origin, row: Row) -> list[str]:
+    """The last lines of the last log of the stage that failed, harmless; none if they cannot be read."""
+    stage = failed_stage(row)
+    read = origin.logs(row).get(stage) if stage else None
+    return [] if read is None else clean(read(_TAIL))
 
 
 def clean(said: str) -> list[str]:
@@ -165,9 +198,7 @@ def _by_signal(stage: str, told: Any) -> Cause | None:
 
 
 def _by_traceback(stage: str, lines: Sequence[str]) -> Cause | None:
-    begins = [
-        place for place, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")
-    ]
+    begins = [place for place, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     if not begins:
         return None
     frames: list[tuple[str, str]] = []
@@ -189,10 +220,10 @@ def _is_theirs(path: str) -> bool:
 
 def _by_exit(stage: str, told: Any, lines: Sequence[str]) -> Cause:
     code = told.get("code")
-    known = {126: "it cannot be run", 127: "there is no such command"}.get(code, "")
-    head = f"{stage}: exit code {code}" + (f", {known}" if known else "")
+    known = {126: ", it cannot be run", 127: ", there is no such command"}.get(code, "")
+    head = f"{stage}: " + (f"exit code {code}{known}" if code is not None else told.get("why") or "failed")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return Cause((stage, f"exit {code}", usual(last)), f"{head}: {last[:200]}" if last else head)
+    return Cause((head, usual(last)), printable(f"{head}: {last[:200]}" if last else head))
 
 
 def usual(line: str) -> str:
@@ -205,61 +236,58 @@ def usual(line: str) -> str:
 # Together
 
 
-def group(
-    failures: Iterable[Failure],
-    rows: Sequence[Row],
-    is_unread: Callable[[Failure], bool] = lambda failure: False,
-) -> list[Group]:
+def group(failures: Iterable[Failure], rows: Sequence[Row], unread: Collection[TrialId] = ()) -> Causes:
     """Failures of one cause together, the most frequent first."""
     found: dict[tuple[str, ...], list[Failure]] = {}
     for failure in failures:
         found.setdefault(failure.cause.key, []).append(failure)
-    others = [row for row in rows if row.status == "finished"]
+    others = Others([row for row in rows if row.status == "finished"]) if found else Others([])
     made = []
     for same in found.values():
-        unread = sum(map(is_unread, same))
-        note = f"the logs of {unread:,} were not read" if unread else ""
+        count = sum(failure.row.trial in unread for failure in same)
+        note = f"the logs of {count:,} were not read" if count else ""
         told = tuple(in_common([failure.row for failure in same], others))
         made.append(Group(same[0].cause.title, tuple(same), told, note))
-    return sorted(made, key=lambda one: -one.count)
+    return Causes(sorted(made, key=lambda one: -one.count))
 
 
-def in_common(failed: Sequence[Row], others: Sequence[Row], most: int = 4) -> list[str]:
+class Others:
+    """The parameters of trials that finished; of each, the texts and the range are computed once."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        values: dict[str, list[Value]] = {}
+        for row in rows:
+            for name, value in row.params.items():
+                values.setdefault(name, []).append(value)
+        self.texts = {name: frozenset(map(text, own)) for name, own in values.items()}
+        numbers = {name: as_numbers(own) for name, own in values.items()}
+        self.ranges = {name: (min(own), max(own)) for name, own in numbers.items() if own}
+
+
+def in_common(failed: Sequence[Row], others: Others, most: int = 4) -> list[str]:
     """What the parameters of these trials share and those of the others do not: `lr = 100`, `depth ≥ 8`."""
-    if not failed or not others:
-        return []
     told = []
-    for name in failed[0].params:
+    for name in failed[0].params if failed else ():
         ours = [row.params[name] for row in failed if name in row.params]
-        theirs = [row.params[name] for row in others if name in row.params]
-        if len(ours) == len(failed) and theirs and (word := _shared(ours, theirs, len(failed) == 1)):
+        if len(ours) == len(failed) and name in others.texts and (word := _shared(name, ours, others)):
             told.append(f"{printable(name)} {word}")
     return told[:most]
 
 
-def _shared(ours: Sequence[Value], theirs: Sequence[Value], is_alone: bool) -> str:
+def _shared(name: str, ours: Sequence[Value], others: Others) -> str:
     """One value that no other trial has, or a side of the scale where no other trial is.
 
     Any number of a single trial may be its own, by chance; so only one beyond all others tells something.
     """
     values = {text(value) for value in ours}
-    beyond = _beyond(ours, theirs)
-    if len(values) > 1 or (is_alone and _numbers(ours) and not beyond):
+    numbers = as_numbers(ours)
+    beyond = _beyond(numbers, *others.ranges[name]) if numbers and name in others.ranges else ""
+    if len(values) > 1 or (len(ours) == 1 and numbers and not beyond):
         return beyond
-    is_own = not values & {text(value) for value in theirs}
-    return f"= {printable(values.pop())}" if is_own else ""
+    return "" if values & others.texts[name] else f"= {printable(values.pop())}"
 
 
-def _beyond(ours: Sequence[Value], theirs: Sequence[Value]) -> str:
-    one, other = _numbers(ours), _numbers(theirs)
-    if not one or not other:
-        return ""
-    if min(one) > max(other):
-        return f"≥ {min(one):g}"
-    return f"≤ {max(one):g}" if max(one) < min(other) else ""
-
-
-def _numbers(values: Sequence[Value]) -> list[float]:
-    """All of them as numbers; none if any is something else."""
-    found = [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    return found if len(found) == len(values) else []
+def _beyond(numbers: Sequence[float], low: float, high: float) -> str:
+    if min(numbers) > high:
+        return f"≥ {min(numbers):g}"
+    return f"≤ {max(numbers):g}" if max(numbers) < low else ""

@@ -106,8 +106,8 @@ class Examiner:
         )
         for failure in self.errors[:SHOWN]:
             sys.stderr.write(f"stoker: {printable(str(failure))}\n")
-        if more := len(self.errors) - SHOWN:
-            sys.stderr.write(f"stoker: and {more:,} more: see `errors`\n" if more > 0 else "")
+        if (more := len(self.errors) - SHOWN) > 0:
+            sys.stderr.write(f"stoker: and {more:,} more: see `errors`\n")
 
     def _examine_all(self, paths: Sequence[Path], workers: int) -> list[Failure]:
         found: list[Failure] = []

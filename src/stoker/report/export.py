@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,10 @@ from typing import Any
 from stoker.core.errors import StokerError
 from stoker.core.values import Value, digest, text
 from stoker.report import table
+from stoker.report.charts import many
 from stoker.report.formats import as_csv
-from stoker.report.rows import Part, Row, main_number, parts, rows
-from stoker.study.opened import Opened
-
-PROGRESS = ("trial", "name", "stage", "series", "step", "value", "time")
-_UNTOUCHED = "waiting"
+from stoker.report.origin import PARTS, Origin, Part, parts
+from stoker.report.rows import Row, main_number
 
 
 @dataclass(frozen=True)
@@ -40,57 +40,55 @@ class Exported:
         """The last value of each metric."""
         return {name: numbers.last for name, numbers in self.row.metrics.items()}
 
+    @property
+    def began(self) -> float | None:
+        """When it began, or recorded its first value, if either is known."""
+        first = min((part.values.seconds[0] for part in self.parts), default=0.0)
+        return self.row.began if self.row.began is not None else first or None
+
     def titled(self) -> Iterator[tuple[str, Part]]:
         """Series with names of their own: where two stages have the same, the stage is part of it."""
-        names = [part.series for part in self.parts]
+        counts = Counter(part.series for part in self.parts)
         for part in self.parts:
-            yield (part.series if names.count(part.series) == 1 else f"{part.stage}/{part.series}"), part
+            yield (part.series if counts[part.series] == 1 else f"{part.stage}/{part.series}"), part
 
 
-def trials(opened: Opened) -> Iterator[Exported]:
+def trials(origin: Origin) -> Iterator[Exported]:
     """All trials that have begun, one after the other; their series are read as they come."""
-    begun = [row for row in rows(opened) if row.status != _UNTOUCHED]
-    found = parts(opened, [(row.trial, row.name) for row in begun])
-    part = next(found, None)
-    for row in begun:
-        number, own = str(row.trial).removeprefix("1."), []
-        while part is not None and part.trial == number:
-            own.append(part)
-            part = next(found, None)
-        yield Exported(row, own)
+    begun = list(origin.rows(with_waiting=False))
+    return map(Exported, begun, parts(origin, begun))
 
 
 # Files
 
 
-def to_csv(opened: Opened, dest: str) -> str:
+def to_csv(origin: Origin, dest: str) -> str:
     """`trials.csv` and `progress.csv`, in a directory."""
-    directory = _directory(dest)
-    made = table.make(rows(opened), opened.objective, ["all"])
+    directory, count = _directory(dest), 0
+    found = list(origin.rows())
+    made = table.make(found, origin.about.objective, ["all"])
     (directory / "trials.csv").write_text(as_csv(made), encoding="utf-8", errors="replace")
-    count = 0
     with (directory / "progress.csv").open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerow(PROGRESS)
-        for trial in trials(opened):
-            for part in trial.parts:
-                points = zip(part.values.steps, part.values.values, part.values.seconds, strict=True)
-                writer.writerows((*part[:4], *point) for point in points)
-                count += len(part.values.values)
-    return f"{len(made.rows):,} trials and {count:,} values in {dest}"
+        writer.writerow(PARTS)
+        for part in chain.from_iterable(parts(origin, [row for row in found if row.status != "waiting"])):
+            points = zip(part.values.steps, part.values.values, part.values.seconds, strict=True)
+            writer.writerows((*part[:4], *point) for point in points)
+            count += len(part.values.values)
+    return f"{many(len(made.rows), 'trial')} and {many(count, 'value')} in {dest}"
 
 
-def to_parquet(opened: Opened, dest: str) -> str:
+def to_parquet(origin: Origin, dest: str) -> str:
     """`trials.parquet` and `progress.parquet`, in a directory."""
     from stoker.report import frames
 
     _need("pyarrow", "writing parquet")
     directory = _directory(dest)
-    made = frames.one_kind(table.make(rows(opened), opened.objective, ["all"]))
+    made = frames.one_kind(table.make(origin.rows(), origin.about.objective, ["all"]))
     made.to_parquet(directory / "trials.parquet")
-    progress = frames.progress(opened)
+    progress = frames.progress(origin)
     progress.to_parquet(directory / "progress.parquet")
-    return f"{len(made):,} trials and {len(progress):,} values in {dest}"
+    return f"{many(len(made), 'trial')} and {many(len(progress), 'value')} in {dest}"
 
 
 def _directory(dest: str) -> Path:
@@ -110,7 +108,7 @@ _BATCH = 1000  # metrics that MLflow takes at a time; of parameters and tags, a 
 _LONGEST = 6000  # characters of a parameter
 
 
-def to_mlflow(opened: Opened, dest: str) -> str:
+def to_mlflow(origin: Origin, dest: str) -> str:
     """A run for each trial, in an experiment with the study's name: at a tracking URL, or in a SQLite file.
 
     Done trials that are there stay as they are; others are written anew.
@@ -118,19 +116,19 @@ def to_mlflow(opened: Opened, dest: str) -> str:
     client = _need("mlflow", "exporting to MLflow").MlflowClient(
         tracking_uri=dest if "://" in dest else f"sqlite:///{Path(dest).absolute()}"
     )
-    found = client.get_experiment_by_name(opened.name)
-    experiment = found.experiment_id if found is not None else client.create_experiment(opened.name)
-    there = {run.data.tags.get("stoker.trial"): run for run in _runs(client, experiment)}
+    found = client.get_experiment_by_name(origin.about.name)
+    experiment = found.experiment_id if found is not None else client.create_experiment(origin.about.name)
+    there = {run.data.tags.get("stoker.name"): run for run in _runs(client, experiment)}
     count = 0
-    for trial in trials(opened):
-        known = there.get(str(trial.row.trial))
+    for trial in trials(origin):
+        known = there.get(trial.row.name)
         if known is not None:
             if known.data.tags.get("stoker.state") == _version(trial.row) != _CHANGING:
                 continue
             client.delete_run(known.info.run_id)
         _write_run(client, experiment, trial)
         count += 1
-    return f"{count:,} runs written to {dest}, {len(there):,} were there before"
+    return f"{many(count, 'run')} written to {dest}, {len(there):,} were there before"
 
 
 def _runs(client: Any, experiment: str) -> Iterator[Any]:
@@ -150,9 +148,10 @@ def _version(row: Row) -> str:
 def _write_run(client: Any, experiment: str, trial: Exported) -> None:
     entities = import_module("mlflow.entities")
     row = trial.row
-    began = int((row.began or 0.0) * 1000)
+    began = int((trial.began or time.time()) * 1000)
     tags = {
         "mlflow.runName": row.name,
+        "stoker.name": row.name,  # whatever the run is called there later
         "stoker.trial": str(row.trial),
         "stoker.state": _version(row),
         "stoker.status": row.status,
@@ -199,16 +198,16 @@ def _key(name: str) -> str:
 # Weights & Biases
 
 
-def to_wandb(opened: Opened, dest: str) -> str:
+def to_wandb(origin: Origin, dest: str) -> str:
     """A run for each trial, in a project. Where to, and whether offline, is wandb's own setting."""
     wandb = _need("wandb", "exporting to Weights & Biases")
     count = 0
-    for trial in trials(opened):
+    for trial in trials(origin):
         row = trial.row
         run = wandb.init(
             project=dest,
             name=row.name,
-            id=f"{digest({'study': opened.name, 'trial': str(row.trial)})}-{row.attempts}",
+            id=f"{digest({'study': origin.about.name, 'trial': row.name})}-{row.attempts}",
             config=_plain(row.params),
             group=row.title or None,
             tags=[row.status],
@@ -221,7 +220,7 @@ def to_wandb(opened: Opened, dest: str) -> str:
         run.summary.update(trial.numbers)
         run.finish(exit_code=int(row.status == "failed"))
         count += 1
-    return f"{count:,} runs written to the project {dest}"
+    return f"{many(count, 'run')} written to the project {dest}"
 
 
 def _by_step(trial: Exported) -> dict[int, dict[str, float]]:
@@ -239,14 +238,14 @@ def _plain(params: Mapping[str, Value]) -> dict[str, Value]:
 # TensorBoard
 
 
-def to_tensorboard(opened: Opened, dest: str) -> int:
+def to_tensorboard(origin: Origin, dest: str) -> int:
     """Event files, a directory for each trial with its name; returns how many. What was there is replaced.
 
     Parameters and the metrics that they led to are on the page HPARAMS.
     """
     writer, hparams = _tensorboard()
     directory, count = _directory(dest), 0
-    for trial in trials(opened):
+    for trial in trials(origin):
         place = directory / trial.row.name
         shutil.rmtree(place, ignore_errors=True)
         with writer(str(place)) as out:
@@ -256,7 +255,7 @@ def to_tensorboard(opened: Opened, dest: str) -> int:
                 ):
                     out.add_scalar(title, value, int(step), walltime=second)
             values = {
-                name: main_number(numbers, name, opened.objective)
+                name: main_number(numbers, name, origin.about.objective)
                 for name, numbers in trial.row.metrics.items()
             }
             for summary in hparams(_hparams(trial.row), {f"trial/{n}": v for n, v in values.items()}):
@@ -290,7 +289,7 @@ def _need(module: str, what: str) -> Any:
         raise StokerError(f"{what} needs {module}: pip install {module}") from None
 
 
-KINDS: dict[str, Callable[[Opened, str], str]] = {
+KINDS: dict[str, Callable[[Origin, str], str]] = {
     "csv": to_csv,
     "parquet": to_parquet,
     "mlflow": to_mlflow,

@@ -7,11 +7,14 @@ from math import isfinite
 from operator import itemgetter
 from typing import TypeVar
 
+from stoker.core.errors import StokerError, UsageError
 from stoker.core.values import key, text
 from stoker.report import charts
 from stoker.report.charts import Axis, Chart, Panel, Trace, many, part, sentences
-from stoker.report.results import Results, Sweep
+from stoker.report.origin import Origin
+from stoker.report.results import Results, Sweep, gather
 from stoker.report.rows import Row
+from stoker.spec.problems import listing, suggest
 
 MOST_POINTS = 2_000
 MOST_LINES = 300
@@ -29,7 +32,10 @@ def sweeps(results: Results, yrange: tuple[float, float] | None = None) -> Chart
     found = [sweep for sweep in results.sweeps if sweep.curves]
     curves = [curve for sweep in found for _, curve in sweep.curves]
     if not curves:
-        return Chart("sweeps", title, note="No trial has recorded how a metric went.")
+        over = f" over {results.x}" if results.x != "step" else ""
+        return Chart(
+            "sweeps", title, note=f"No trial has recorded how {results.metric or 'a metric'} went{over}."
+        )
     x = charts.axis(_over(results), [value for curve in curves for value in curve.x], False)
     y = charts.axis(results.metric, [value for curve in curves for value in curve.y])
     y = charts.with_range(y, *yrange) if yrange else y
@@ -71,7 +77,7 @@ def progress(results: Results) -> Chart:
         panels.append(
             Panel(name, (line,), charts.axis(_over(results), curve.x, False), charts.axis("", curve.y))
         )
-    note = sentences(f"Trial {number(best)}, {best.name}.", part(len(panels), len(names), "metrics"))
+    note = sentences(f"Trial {best.number}, {best.name}.", part(len(panels), len(names), "metrics"))
     return Chart("progress", "The best trial", tuple(panels), note)
 
 
@@ -165,10 +171,11 @@ def best(results: Results) -> Chart:
     title = f"Best {results.metric} so far" if results.metric else "Best so far"
     if results.objective is None:
         return Chart("best", title, note="The study file has no `objective`, which says what is good.")
-    timed = [(end, value, row) for value, row in results.ranked if (end := _end(row)) is not None]
+    timed = [(end, value, row) for value, row in results.ranked if (end := row.end) is not None]
     timed.sort(key=itemgetter(0))
     if not timed:
-        return Chart("best", title, note="No trial has finished.")
+        note = "Nothing tells when trials finished." if results.ranked else "No trial has finished."
+        return Chart("best", title, note=note)
     begin = min(row.began for _, _, row in timed if row.began is not None)
     unit, name = charts.unit_of(timed[-1][0] - begin)
     values = [value for _, value, _ in timed]
@@ -208,8 +215,8 @@ def slots(results: Results) -> Chart:
     """What each slot did when: where nothing is drawn, it was idle."""
     spans: dict[tuple[str, str], list[tuple[float, float, Row]]] = {}
     for row in results.rows:
-        if row.began is not None and row.seconds is not None:
-            spans.setdefault((row.agent, row.slot), []).append((row.began, row.began + row.seconds, row))
+        if row.began is not None and row.end is not None:
+            spans.setdefault((row.agent, row.slot), []).append((row.began, row.end, row))
     if not spans:
         return Chart("slots", "Slots over time", note="No trial has run in a slot.")
     begin = min(began for own in spans.values() for began, _, _ in own)
@@ -269,13 +276,14 @@ def failures(results: Results) -> Chart:
     title = "Failures over time"
     begin = min((row.began for row in results.rows if row.began is not None), default=0.0)
     timed = {
-        group.title: sorted(end - begin for one in group.failures if (end := _end(one.row)) is not None)
+        group.title: sorted(end - begin for one in group.failures if (end := one.row.end) is not None)
         for group in results.groups
     }
     known = {title: ends for title, ends in timed.items() if ends}
     if not known:
-        return Chart("errors", title, note="No trial failed.")
-    last = max(end for row in results.rows if (end := _end(row)) is not None) - begin
+        note = "Nothing tells when trials failed." if results.groups else "No trial failed."
+        return Chart("errors", title, note=note)
+    last = max(end for row in results.rows if (end := row.end) is not None) - begin
     unit, name = charts.unit_of(last)
     shown = list(known.items())[: len(_SOME_COLOURS)]
     traces = []
@@ -308,28 +316,35 @@ FIGURES: Mapping[str, Callable[[Results], Chart]] = {
 """All of them, in the order in which they are read."""
 
 
+def draw(origin: Origin, name: str, x: str = "step", yrange: tuple[float, float] | None = None) -> Chart:
+    """One figure by its name; raises StokerError if there is no such one, or nothing to draw."""
+    if name not in FIGURES:
+        near = suggest(name, FIGURES) or f"there are {listing(list(FIGURES), len(FIGURES), 'and')}"
+        raise UsageError(f"there is no figure '{name}'; {near}")
+    if yrange is not None and name != "sweeps":
+        raise UsageError(f"a range for the y axis is for the figure 'sweeps', not for '{name}'")
+    if yrange is not None and not (all(map(isfinite, yrange)) and yrange[0] < yrange[1]):
+        raise UsageError("the ends of the y axis: the first number must be the lower one")
+    results = gather(origin, x, name)
+    chart = sweeps(results, yrange) if name == "sweeps" else FIGURES[name](results)
+    if not chart.panels:
+        raise StokerError(f"there is nothing to draw. {chart.note}")
+    return chart
+
+
 def some(things: Sequence[Thing], most: int) -> list[Thing]:
     """All of them, or every so many; the first is among them."""
     return list(things) if len(things) <= most else [things[n * len(things) // most] for n in range(most)]
 
 
-def number(row: Row) -> str:
-    """`5`, or `2.5` in the second iteration: as it is called on the command line."""
-    return str(row.trial).removeprefix("1.")
-
-
 def _told(row: Row, results: Results) -> str:
     value = results.value(row)
     result = f"{results.metric} {value:.5g}" if value is not None else row.status
-    return f"{number(row)} {row.name}\n{result}"
+    return f"{row.number} {row.name}\n{result}"
 
 
 def _over(results: Results) -> str:
     return {"time": "seconds"}.get(results.x, results.x)
-
-
-def _end(row: Row) -> float | None:
-    return None if row.began is None or row.seconds is None else row.began + row.seconds
 
 
 def _varied(results: Results) -> list[str]:

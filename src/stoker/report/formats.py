@@ -49,11 +49,6 @@ def exact(cell: Cell) -> str:
     return "" if cell is None else text(cell)
 
 
-def is_number(cell: Cell) -> bool:
-    """Whether it stands at the right of its column."""
-    return isinstance(cell, (int, float)) and not isinstance(cell, bool)
-
-
 # Text
 
 
@@ -89,11 +84,12 @@ def fitted(table: Table, width: int, keeps: Sequence[str]) -> tuple[str, list[st
 def _column(table: Table, name: str) -> Column:
     cells = table.column(name)
     told = [printable(name), *(shown(cell, name) for cell in cells)]
-    return Column(name, told, max(map(_width, told)), _is_right(cells, name))
+    return Column(name, told, max(map(_width, told)), is_right(cells, name))
 
 
-def _is_right(cells: Sequence[Cell], name: str) -> bool:
-    return name != "trial" and any(map(is_number, cells))
+def is_right(cells: Sequence[Cell], name: str) -> bool:
+    """Whether a column stands at the right; a trial's number may have its iteration's in front."""
+    return name != "trial" and any(isinstance(c, (int, float)) and not isinstance(c, bool) for c in cells)
 
 
 def _width(told: str) -> int:
@@ -124,6 +120,8 @@ def _lines(columns: Sequence[Column]) -> str:
 
 def _placed(cell: str, column: Column) -> str:
     cell = _cut(cell, column.width)
+    if cell.isascii():
+        return cell.rjust(column.width) if column.is_right else cell.ljust(column.width)
     space = " " * (column.width - _width(cell))
     return space + cell if column.is_right else cell + space
 

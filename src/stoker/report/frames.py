@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.core.errors import StokerError
 from stoker.core.values import text
-from stoker.report.rows import Part, Trials, parts
+from stoker.report.origin import PARTS, Origin, Part, parts
 from stoker.report.table import Cell, Table, uncollected
-from stoker.study.opened import Opened
-from stoker.study.ranges import State
 
 try:
     import numpy
@@ -18,8 +16,6 @@ try:
     from pandas import DataFrame
 except ImportError:
     raise StokerError("data frames need pandas: pip install 'stoker[report]'") from None
-
-PROGRESS = ("trial", "name", "stage", "series", "step", "value", "time")
 
 
 def frame(table: Table) -> DataFrame:
@@ -66,25 +62,23 @@ def _kinds(cells: list[Cell]) -> set[str | None]:
 _KINDS: dict[type, str | None] = {type(None): None, bool: "bool", str: "str", int: "int"}
 
 
-def progress(opened: Opened) -> DataFrame:
+def progress(origin: Origin) -> DataFrame:
     """All series of all trials, a row for each value."""
-    known, begun = Trials(opened), set(State) - {State.WAITING, State.SKIPPED}
     with uncollected():
-        nows = opened.state.trials(*begun)
-        return long(parts(opened, ((now.trial, known.describe(now)[0]) for now in nows)))
+        begun = list(origin.rows(with_waiting=False))
+        return long([part for own in parts(origin, begun) for part in own])
 
 
-def long(found: Iterable[Part]) -> DataFrame:
+def long(found: Sequence[Part]) -> DataFrame:
     """Series below one another."""
-    all_ = [part for part in found if part.values.values]
-    counts = [len(part.values.values) for part in all_]
+    counts = [len(part.values.values) for part in found]
     columns: dict[str, Any] = {
-        title: numpy.repeat(numpy.array([part[place] for part in all_], dtype=object), counts)
-        for place, title in enumerate(PROGRESS[:4])
+        title: numpy.repeat(numpy.array([part[place] for part in found], dtype=object), counts)
+        for place, title in enumerate(PARTS[:4])
     }
     for title, which in (("step", "steps"), ("value", "values"), ("time", "seconds")):
-        arrays = [numpy.frombuffer(getattr(part.values, which)) for part in all_]
+        arrays = [numpy.frombuffer(getattr(part.values, which)) for part in found]
         columns[title] = numpy.concatenate(arrays) if arrays else numpy.array([], dtype=float)
     columns["time"] = pandas.to_datetime(numpy.round(columns["time"] * 1000), unit="ms", utc=True)
-    made: DataFrame = DataFrame(columns, columns=list(PROGRESS))
+    made: DataFrame = DataFrame(columns, columns=list(PARTS))
     return made

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from stoker.core.values import key
 from stoker.report import table
+from stoker.report.curves import InLogs
 from stoker.report.rows import Row, main_number
 from stoker.report.table import Cell, Columns, Table
 from stoker.study.opened import Objective
@@ -15,21 +16,28 @@ from stoker.study.opened import Objective
 FINISHED = "finished"
 
 
-def group(rows: Iterable[Row], objective: Objective | None, names: Sequence[str], where: str = "") -> Table:
+def group(
+    rows: Iterable[Row],
+    objective: Objective | None,
+    names: Sequence[str],
+    where: str = "",
+    in_logs: InLogs | None = None,
+) -> Table:
     """A row for each value of these columns: how many trials finished, and of each metric mean and std.
 
     The std is that of a sample; of one trial it is unknown. NaN makes a mean NaN, as it should.
     """
     found = list(rows)
-    known = Columns(found, objective)
+    known = Columns(found, objective, in_logs)
     names = list(dict.fromkeys(names))
+    finished = [row for row in table.chosen(found, known, where) if row.status == FINISHED]
     getters = [known.get(name) for name in names]
+    known.prepare(finished)
     groups: dict[tuple[str, ...], tuple[tuple[Cell, ...], list[Row]]] = {}
-    for row in table.chosen(found, known, where):
-        if row.status == FINISHED:
-            values = tuple(get(row) for get in getters)
-            place = tuple("" if value is None else key(value) for value in values)
-            groups.setdefault(place, (values, []))[1].append(row)
+    for row in finished:
+        values = tuple(get(row) for get in getters)
+        place = tuple("" if value is None else key(value) for value in values)
+        groups.setdefault(place, (values, []))[1].append(row)
     taken = set(names)
     columns = [*names, table.free("count", taken, "trials")]
     columns += [

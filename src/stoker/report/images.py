@@ -67,7 +67,8 @@ class _Scale:
 
     def __call__(self, value: float) -> float:
         moved = log10(value) if self.axis.is_log else value
-        return self.begin + (moved - self.low) / (self.high - self.low) * (self.end - self.begin)
+        way = self.high / 2 - self.low / 2  # halves, as the whole may be beyond the largest float
+        return self.begin + (moved / 2 - self.low / 2) / way * (self.end - self.begin)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Where something is written at the axis, and what."""
@@ -87,14 +88,16 @@ class _Scale:
 
     def _halves(self) -> list[tuple[float, str]]:
         """For less than two powers of ten."""
-        tens = range(floor(self.low), ceil(self.high) + 1)
+        tens = range(max(-323, floor(self.low)), min(308, ceil(self.high)) + 1)
         found = [n * 10.0**power for power in tens for n in (1, 2, 5)]
         return [(v, _short(v)) for v in found if self.low <= log10(v) <= self.high]
 
 
 def nice(low: float, high: float, about: int = 4) -> list[float]:
     """Round numbers between two, about so many."""
-    raw = (high - low) / about
+    raw = high / about - low / about
+    if raw < 1e-300:
+        return [low]
     power = 10.0 ** floor(log10(raw))
     sizes = (1, 2, 2.5, 5, 10) if power != 1 else (1, 2, 5, 10)  # counts have no halves
     step = next(n * power for n in sizes if n * power >= raw * 0.999)
@@ -110,7 +113,7 @@ def _scale(axis: Axis, begin: float, end: float) -> _Scale:
     low, high = axis.range or ((-0.5, len(axis.names) - 0.5) if axis.names else (0.0, 1.0))
     if axis.is_log:
         low, high = log10(low), log10(high)
-    return _Scale(axis, low, high if high > low else low + 1.0, begin, end)
+    return _Scale(axis, low, high if high / 2 > low / 2 else low + 1.0, begin, end)
 
 
 def size_of(panel: Panel, is_wide: bool) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from math import isnan
 from statistics import fmean
 
 from stoker.core.values import Value, key
+from stoker.report.rows import as_numbers
 
 BINS = 6
 """Numbers with more values than this are put into so many groups."""
@@ -66,8 +67,8 @@ def ranks(values: Sequence[float]) -> list[float]:
 
 def _groups(values: Sequence[Value | None]) -> list[int]:
     """A number for each value: the same for equal ones, or for near ones if there are many numbers."""
-    numbers = [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    if len(numbers) == len(values) and len(set(numbers)) > BINS:
+    numbers = as_numbers(values)
+    if len(set(numbers)) > BINS:
         places = ranks(numbers)
         return [min(BINS - 1, int(place * BINS / len(places))) for place in places]
     names: dict[str, int] = {}

@@ -7,58 +7,114 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stoker.core.values import Value, text
 from stoker.manager import progress
-from stoker.report.rows import Numbers, Part, Row, numbers_of
+from stoker.report.origin import About, Found, Stages, Thing
+from stoker.report.rows import Numbers, Row, numbers_of
 from stoker.spec.load import load_file
 from stoker.spec.nodes import MappingNode, Node, ScalarNode, SequenceNode, documents, scalar
 from stoker.spec.problems import Source, StudyFileError
 from stoker.store.records import TrialId
-from stoker.study.metrics import read_metrics
+from stoker.study.metrics import read_end, read_metrics
 from stoker.study.opened import Objective
 from stoker.study.place import RECORDS
 
-LOG = re.compile(r"log\.(.+)\.\d{8}\.\d{6}", re.DOTALL)
+LOG = re.compile(r"log\.(.+)\.(\d{8}\.\d{6})", re.DOTALL)
 _PROGRESS = re.compile(r"progress\.(.+)\.\d+-\d+\.jsonl", re.DOTALL)
 _GOOD = frozenset({"finished", "success", "succeeded", "done", "ok", "true", "0"})
 _OPEN = frozenset({"running", "released", "stopped", "waiting"})
 
 
-class Told(NamedTuple):
-    """What a study file tells of trials that it may have been of."""
+class Unrecorded:
+    """The trials of a directory, and what a study `file` tells of them; StudyFileError if that is wrong."""
 
-    patterns: Mapping[str, str] = {}  # of metrics
-    objective: Objective | None = None
+    def __init__(self, where: str, file: str | None = None) -> None:
+        self._output = Path(where)
+        self.about = _about(where, file)
+        self.is_slow = False
+
+    def rows(self, with_waiting: bool = True) -> Iterator[Row]:
+        """A row for each trial, numbered in their order.
+
+        Metrics are what managers recorded, and what patterns find in the last log of each stage.
+        """
+        for number, path in enumerate(trials(self._output), 1):
+            param, stat, names = read_yaml(path / "param") or {}, read_yaml(path / "stat") or {}, _names(path)
+            logs = _logs(names)
+            metrics: dict[str, Numbers] = {}
+            for log in (own[-1] for own in logs.values()):
+                found = read_metrics(str(path / log), self.about.patterns) if self.about.patterns else {}
+                metrics.update((name, Numbers(value)) for name, value in found.items())
+            for series in _series(path, names).values():
+                metrics.update((name, numbers_of(one.values)) for name, one in series.items() if one.values)
+            row = Row(
+                TrialId(1, number),
+                path.name,
+                "",
+                {name: _value(value) for name, value in param.items() if _is_param(name, value)},
+                status(stat, param.get("_scripts")),
+                metrics,
+                max(map(len, logs.values()), default=0),
+                stages={stage: _told(word) for stage, word in stat.items()},
+            )
+            if with_waiting or row.status != "waiting":
+                yield row
+
+    def sweep(self, row: Row) -> str:
+        """Nothing tells of sweeps."""
+        return "all trials"
+
+    def series(self, row: Row) -> Stages:
+        """What managers recorded."""
+        path = self._output / row.name
+        return _series(path, _names(path))
+
+    def logs(self, row: Row) -> dict[str, Callable[[int], str]]:
+        """The last log of each stage, the last stage last."""
+        path = self._output / row.name
+        return {stage: _reader(path / own[-1]) for stage, own in _logs(_names(path)).items()}
+
+    def each(self, read: Callable[[Thing], Found], things: Iterable[Thing]) -> Iterator[Found]:
+        """One after the other."""
+        return map(read, things)
 
 
-def told_by(file: str | None) -> Told:
-    """What a study file tells, nothing if there is none; raises StudyFileError if it is wrong."""
+def _about(where: str, file: str | None) -> About:
+    """What a study file tells of trials that it may have been of; not much if there is none."""
+    name = Path(where).absolute().parent.name
     if file is None:
-        return Told()
-    settings = load_file(file).settings
-    patterns, objective = settings.get("metrics"), settings.get("objective")
-    return Told(
+        return About(name, where)
+    study = load_file(file)
+    patterns, objective = study.settings.get("metrics"), study.objective
+    return About(
+        name,
+        where,
+        None if objective is None else Objective(*objective),
         patterns if isinstance(patterns, dict) else {},
-        Objective(str(objective["metric"]), str(objective["goal"])) if isinstance(objective, dict) else None,
+        study.source.name,
+        study.source.text,
     )
 
 
 def is_legacy(word: str) -> bool:
     """Whether a user names a directory that has trials, but no study."""
     path = Path(word)
-    return "://" not in word and not (path / RECORDS / "plan").is_dir() and any(trials(path))
+    return "://" not in word and not (path / RECORDS / "plan").is_dir() and any(_trials(path))
 
 
-def trials(output: Path) -> Iterator[Path]:
-    """The directories of trials: those that have a `param`; in the order of their names, numbers by value."""
+def trials(output: Path) -> list[Path]:
+    """The directories of trials in the order of their names, numbers by value."""
+    return sorted(_trials(output), key=lambda path: _natural(path.name))
+
+
+def _trials(output: Path) -> Iterator[Path]:
+    """Those that have a `param`."""
     found = output.iterdir() if output.is_dir() else ()
-    yield from sorted(
-        (path for path in found if (path / "param").is_file()), key=lambda path: _natural(path.name)
-    )
+    return (path for path in found if (path / "param").is_file())
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -66,66 +122,52 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
-def rows(output: Path, patterns: Mapping[str, str]) -> Iterator[Row]:
-    """A row for each trial, as `stoker.report.rows` has them for studies with records.
-
-    Metrics are what managers recorded, and what `patterns` find in the last log of each stage.
-    """
-    for number, path in enumerate(trials(output), 1):
-        param, names = read_yaml(path / "param") or {}, _names(path)
-        logs = _logs(names)
-        metrics: dict[str, Numbers] = {}
-        for log in (stage_logs[-1] for stage_logs in logs.values()):
-            found = read_metrics(str(path / log), patterns) if patterns else {}
-            metrics.update((name, Numbers(value)) for name, value in found.items())
-        for _, name, series in _series(path, names):
-            metrics[name] = numbers_of(series)
-        yield Row(
-            TrialId(1, number),
-            path.name,
-            "",
-            {name: _value(value) for name, value in param.items() if _is_param(name, value)},
-            status(read_yaml(path / "stat") or {}, param.get("_scripts")),
-            metrics,
-            max(map(len, logs.values()), default=0),
-        )
-
-
-def parts(output: Path) -> Iterator[Part]:
-    """All series of all trials."""
-    for number, path in enumerate(trials(output), 1):
-        for stage, name, series in _series(path, _names(path)):
-            yield Part(str(number), path.name, stage, name, series)
-
-
-def _series(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, progress.Series]]:
-    stages = dict.fromkeys(match[1] for name in names if (match := _PROGRESS.fullmatch(name)))
-    for stage in stages:
-        for name, series in progress.read(str(path), stage).items():
-            if series.values:
-                yield stage, name, series
-
-
 def _names(path: Path) -> list[str]:
-    return sorted(found.name for found in path.iterdir())
+    """The files of a trial; none if somebody has just removed them."""
+    try:
+        return sorted(found.name for found in path.iterdir())
+    except OSError:
+        return []
+
+
+def _series(path: Path, names: Iterable[str]) -> dict[str, dict[str, progress.Series]]:
+    stages = dict.fromkeys(match[1] for name in names if (match := _PROGRESS.fullmatch(name)))
+    return {stage: progress.read(str(path), stage) for stage in stages}
 
 
 def _logs(names: Iterable[str]) -> dict[str, list[str]]:
-    """Stage → its logs; times are part of their names, so these are in order."""
+    """Stage → its logs, in the order in which they began, which is part of their names."""
     found: dict[str, list[str]] = {}
-    for name in names:
-        if match := LOG.fullmatch(name):
-            found.setdefault(match[1], []).append(name)
+    for match in sorted(filter(None, map(LOG.fullmatch, names)), key=lambda match: match[2]):
+        found.setdefault(match[1], []).append(match[0])
     return found
+
+
+def _reader(path: Path) -> Callable[[int], str]:
+    return lambda most: read_end(str(path), most)
 
 
 def status(stat: Mapping[str, Any], scripts: Any) -> str:
     """What a trial came to, by the words for its stages, of which `param` may tell all there are."""
-    words = [text(word).lower() if isinstance(word, Value) else "" for word in stat.values()]
+    words = list(map(_word, stat.values()))
     missing = [stage for stage in scripts if stage not in stat] if isinstance(scripts, dict) else []
     if any(word not in _GOOD | _OPEN for word in words):
         return "failed"
     return next((word for word in words if word in _OPEN), "finished" if words and not missing else "waiting")
+
+
+def _word(told: Any) -> str:
+    return text(told).lower() if isinstance(told, Value) else ""
+
+
+def _told(told: Any) -> dict[str, Any]:
+    """What is known of a stage that failed: a word, or its exit code; nothing of one that did not."""
+    word = _word(told)
+    if word in _GOOD | _OPEN:
+        return {}
+    if re.fullmatch(r"-?\d+", word, re.ASCII):  # as Python tells it, below 0 for a signal
+        return {"why": word, "signal" if int(word) < 0 else "code": abs(int(word))}
+    return {"why": word}
 
 
 # YAML

@@ -11,27 +11,26 @@ import hashlib
 import json
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from math import isfinite
 
 from stoker.core.times import stamp
-from stoker.core.values import key, text
+from stoker.core.values import text
 from stoker.report import table
 from stoker.report.charts import Chart, many
 from stoker.report.code import Code, code_of
 from stoker.report.errors import Group, clean
-from stoker.report.figures import FIGURES, number
-from stoker.report.formats import is_number, shown
+from stoker.report.figures import FIGURES
+from stoker.report.formats import is_right, shown
 from stoker.report.images import panel_svg
+from stoker.report.origin import About, Origin
 from stoker.report.results import Results, gather
 from stoker.report.table import Cell, Table
 from stoker.spec.problems import printable
 from stoker.study.fleet import Agent
-from stoker.study.opened import Opened
-from stoker.study.state import Counts
 
 CAUSES = 20
 """So many causes of failures are told; more are counted."""
@@ -41,67 +40,54 @@ MOST_COLUMNS = 60
 _COLOURS = {"finished": "good", "failed": "bad", "stopped": "warn", "running": "main"}
 
 
-@dataclass(frozen=True)
-class About:
-    """What a report tells of a study besides its results."""
-
-    where: str
-    counts: Counts
-    text: str  # of the study file
-    file: str
-    agents: Sequence[Agent]
-    code: Code | None
-    directory: str  # where its commands run
-    written: float
-    version: str  # of Stoker
-
-
-def report(opened: Opened, version: str, with_code: bool = True, results: Results | None = None) -> str:
+def report(origin: Origin, version: str, with_code: bool = True, results: Results | None = None) -> str:
     """The whole page; of results that were gathered before, if there are."""
-    planned = opened.work.planned(opened.state.iterations[-1])
-    about = About(
-        where=opened.place.url,
-        counts=opened.state.counts(),
-        text=planned.study.source.text,
-        file=planned.study.source.name,
-        agents=opened.state.agents(),
-        code=code_of(planned.directory) if with_code else None,
-        directory=planned.directory or "",
-        written=time.time(),
-        version=version,
-    )
-    return page(results or gather(opened), about)
+    code = code_of(origin.about.directory) if with_code else None
+    return page(results or gather(origin), origin.about, version, time.time(), code)
 
 
-def page(results: Results, about: About) -> str:
+def page(results: Results, about: About, version: str, written: float, code: Code | None = None) -> str:
     """The page from plain data."""
     made, columns = _table_of(results)
+    right = [is_right(made.column(name), name) for name in made.columns]
+    charts = [chart for draw in FIGURES.values() if (chart := draw(results)).panels]
     style, script = _asset("report.css"), _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = [
-        _summary(results, about),
-        _failures(results.groups),
-        _figures([draw(results) for draw in FIGURES.values()]),
-        _trials(made, columns),
-        _study(about),
-        _code(about),
-        _machines(results, about),
-    ]
+    sections = {
+        "failures": _failures(results.groups),
+        "figures": _figures(charts),
+        "trials": _trials(made, columns, right),
+        "study": _study(about),
+        "code": _code(code),
+        "machines": _machines(results, about, version),
+    }
+    drawn = [chart.name for chart in charts]
+    contents = [name for name in _CONTENTS if name in drawn or sections.get(name)]
     return _PAGE.format(
         policy=policy,
         title=_safe(results.name),
         style=style,
-        body="\n".join(filter(None, parts)),
-        version=about.version,
-        time=stamp(about.written),
-        data=_data(made),
+        body="\n".join(filter(None, [_summary(results, written, contents), *sections.values()])),
+        version=version,
+        time=stamp(written),
+        data=_data(made, right),
         script=script,
     )
 
 
+_CONTENTS = {
+    "failures": "Failures",
+    "sweeps": "Sweeps",
+    "parameters": "Parameters",
+    "slots": "Slots",
+    "trials": "All trials",
+    "study": "Study file",
+    "code": "Code",
+    "machines": "Machines",
+}
 _PAGE = """\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -138,28 +124,30 @@ def _lines(told: str) -> str:
 # Summary
 
 
-def _summary(results: Results, about: About) -> str:
+def _summary(results: Results, written: float, contents: Sequence[str]) -> str:
+    counts = Counter(row.status for row in results.rows)
+    links = "".join(f'<a href="#{name}">{_CONTENTS[name]}</a>' for name in contents)
     parts = [
-        f'<header><h1>{_safe(results.name)}</h1><div class="muted">{_safe(_aim(results, about))}</div>',
-        _bar(about.counts),
-        f'<div class="cards">{"".join(_card(*one) for one in _cards(results, about))}</div>',
+        f'<header><h1>{_safe(results.name)}</h1><div class="muted">{_safe(_aim(results, written))}</div>',
+        _bar(counts),
+        f'<div class="cards">{"".join(_card(*one) for one in _cards(results, counts))}</div>',
         _best(results),
-        f"<nav>{_contents(results)}</nav></header>",
+        f"<nav>{links}</nav></header>",
     ]
     return "\n".join(filter(None, parts))
 
 
-def _aim(results: Results, about: About) -> str:
+def _aim(results: Results, written: float) -> str:
     better = {"min": "the lower the better", "max": "the higher the better"}
     aim = f"{results.metric}, {better[results.objective.goal]} · " if results.objective is not None else ""
-    return f"{aim}as of {stamp(about.written).replace('T', ' ').removesuffix('Z')} UTC"
+    return f"{aim}as of {stamp(written).replace('T', ' ').removesuffix('Z')} UTC"
 
 
-def _bar(counts: Counts) -> str:
+def _bar(counts: Counter[str]) -> str:
     """All trials as a line in the colours of what became of them."""
     left, boxes = 0.0, ""
     for state, colour in _COLOURS.items():
-        width = 1000 * getattr(counts, state) / max(1, counts.total)
+        width = 1000 * counts[state] / max(1, counts.total())
         boxes += (
             f'<rect class="f-{colour}" x="{left:.1f}" width="{width:.1f}" height="6"></rect>' if width else ""
         )
@@ -167,23 +155,22 @@ def _bar(counts: Counts) -> str:
     return f'<div class="bar"><svg viewBox="0 0 1000 6" preserveAspectRatio="none">{boxes}</svg></div>'
 
 
-def _cards(results: Results, about: About) -> Iterable[tuple[str, str, str]]:
-    counts = about.counts
-    total = f"{counts.total:,}" if counts.is_exact else f"at most {counts.total:,}"
-    yield f"{counts.finished:,}", f"of {total} trials finished", ""
-    if counts.failed:
-        yield f"{counts.failed:,}", "failed", "bad"
-    if counts.stopped:
-        yield f"{counts.stopped:,}", "stopped", "warn"
-    if counts.running or counts.waiting:
-        yield f"{counts.running + counts.waiting:,}", f"left, {counts.running:,} of them running", "main"
-    if results.best is not None and results.objective is not None:
-        told = f"best {results.metric}, trial {number(results.best)}"
+def _cards(results: Results, counts: Counter[str]) -> Iterable[tuple[str, str, str]]:
+    total = counts.total()
+    yield f"{counts['finished']:,}", f"of {many(total, 'trial')} finished", ""
+    if counts["failed"]:
+        yield f"{counts['failed']:,}", "failed", "bad"
+    if counts["stopped"]:
+        yield f"{counts['stopped']:,}", "stopped", "warn"
+    if left := total - counts["finished"] - counts["failed"] - counts["stopped"]:
+        yield f"{left:,}", f"left, {counts['running']:,} of them running", "main"
+    if results.best is not None:
+        told = f"best {results.metric}, trial {results.best.number}"
         yield shown(results.value(results.best)), told, "good"
     spent = sum(row.seconds or 0.0 for row in results.rows)
     if spent:
         yield _duration(spent), "in trials, together", ""
-    ends = [row.began + (row.seconds or 0.0) for row in results.rows if row.began is not None]
+    ends = [row.end for row in results.rows if row.end is not None]
     if ends:
         passed = max(ends) - min(row.began for row in results.rows if row.began is not None)
         yield _duration(passed), "from the first to the last", ""
@@ -205,26 +192,15 @@ def _best(results: Results) -> str:
     best = results.best
     if best is None:
         return ""
-    names = [name for name in best.params if _differs(row.params.get(name) for row in results.rows)][:24]
+    names = [name for name in best.params if table.differs(row.params.get(name) for row in results.rows)][:24]
     metrics = [(n, shown(numbers.last)) for n, numbers in best.metrics.items() if n != results.metric]
     facts = [(name, text(best.params[name])) for name in names] + metrics[:12]
-    return f"<h3>The best: trial {number(best)}, {_safe(best.name)}</h3>{_facts(facts)}" if facts else ""
-
-
-def _differs(values: Iterable[Cell]) -> bool:
-    return len({value if value is None else key(value) for value in values}) > 1
+    return f"<h3>The best: trial {best.number}, {_safe(best.name)}</h3>{_facts(facts)}" if facts else ""
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
     told = "".join(f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>" for name, value in facts)
     return f'<dl class="facts">{told}</dl>'
-
-
-def _contents(results: Results) -> str:
-    entries = {"failures": "Failures"} if results.groups else {}
-    entries |= {"sweeps": "Sweeps", "parameters": "Parameters", "slots": "Slots"} if results.metric else {}
-    entries |= {"trials": "All trials", "study": "Study file", "code": "Code", "machines": "Machines"}
-    return "".join(f'<a href="#{place}">{name}</a>' for place, name in entries.items())
 
 
 # Failures and figures
@@ -242,9 +218,7 @@ def _failures(groups: Sequence[Group]) -> str:
 
 def _cause(group: Group) -> str:
     example = group.example
-    named = [number(failure.row) for failure in group.failures]
-    trials = ", ".join(named[:12]) + (", …" if len(named) > 12 else "")
-    facts = [("trials", trials), ("example", f"{number(example.row)} {example.row.name}")]
+    facts = [("trials", group.trials(12)), ("example", f"{example.row.number} {example.row.name}")]
     facts += [("only these have", ", ".join(group.common))] if group.common else []
     facts += [("note", group.note)] if group.note else []
     lines = escape("\n".join(example.lines), quote=True)
@@ -253,8 +227,8 @@ def _cause(group: Group) -> str:
 
 
 def _figures(charts: Sequence[Chart]) -> str:
-    """Those in which there is something to see; narrow ones share a line."""
-    drawn = "\n".join(_figure(chart) for chart in charts if chart.panels)
+    """Narrow ones share a line."""
+    drawn = "\n".join(map(_figure, charts))
     return f'<div class="figures">\n{drawn}\n</div>' if drawn else ""
 
 
@@ -293,14 +267,13 @@ def _table_of(results: Results) -> tuple[Table, int]:
     return made.only([name for name in made.columns if name in kept]), count
 
 
-def _trials(made: Table, columns: int) -> str:
+def _trials(made: Table, columns: int, right: Sequence[bool]) -> str:
     head = '<h2 id="trials">All trials</h2>'
     if not made.rows:
         return f'{head}<p class="note">There are none.</p>'
-    right = _right(made)
     heads = "".join(
-        f"<th{_side(is_right)}><button>{_safe(name)}</button></th>"
-        for name, is_right in zip(made.columns, right, strict=True)
+        f"<th{side}><button>{_safe(name)}</button></th>"
+        for name, side in zip(made.columns, map(_side, right), strict=True)
     )
     rows = "".join(f"<tr>{_cells(row, made.columns, right)}</tr>" for row in made.rows[:FIRST])
     cut = f"{len(made.columns):,} of {columns:,} columns; those that matter least are left out."
@@ -314,33 +287,25 @@ def _trials(made: Table, columns: int) -> str:
     )
 
 
-def _right(made: Table) -> list[bool]:
-    """Columns of numbers; a trial's number may have its iteration's in front."""
-    return [
-        name != "trial" and any(is_number(row[place]) for row in made.rows)
-        for place, name in enumerate(made.columns)
-    ]
-
-
 def _side(is_right: bool) -> str:
     return ' class="right"' if is_right else ""
 
 
 def _cells(row: Sequence[Cell], columns: Sequence[str], right: Sequence[bool]) -> str:
     made = ""
-    for cell, name, is_right in zip(row, columns, right, strict=True):
+    for cell, name, side in zip(row, columns, map(_side, right), strict=True):
         colour = _COLOURS.get(str(cell)) if name == "status" else None
-        side = f' class="{colour}"' if colour else _side(is_right)
-        made += f"<td{side}>{escape(shown(cell, name))}</td>"
+        kind = f' class="{colour}"' if colour else side
+        made += f"<td{kind}>{escape(shown(cell, name))}</td>"
     return made
 
 
-def _data(made: Table) -> str:
+def _data(made: Table, right: Sequence[bool]) -> str:
     """All trials for the page's script. Nothing in it can end the element that it stands in."""
     told = {
         "columns": [
-            {"name": printable(name), "right": is_right}
-            for name, is_right in zip(made.columns, _right(made), strict=True)
+            {"name": printable(name), "right": numbers}
+            for name, numbers in zip(made.columns, right, strict=True)
         ],
         "rows": [
             [_plain(cell, name) for cell, name in zip(row, made.columns, strict=True)] for row in made.rows
@@ -366,14 +331,15 @@ def _plain(cell: Cell, name: str) -> str | float | None:
 
 
 def _study(about: About) -> str:
+    if not about.file:
+        return ""
     return (
         f'<h2 id="study">Study file</h2><p class="note">{_safe(about.file)}, as it was run last.</p>'
         f"<pre>{_lines(about.text)}</pre>"
     )
 
 
-def _code(about: About) -> str:
-    code = about.code
+def _code(code: Code | None) -> str:
     head = '<h2 id="code">Code</h2>'
     if code is None:
         why = "No repository was found where the study's commands run, or it was not to be told."
@@ -387,7 +353,7 @@ def _code(about: About) -> str:
     )
 
 
-def _machines(results: Results, about: About) -> str:
+def _machines(results: Results, about: About, version: str) -> str:
     busy: dict[str, list[float]] = {}
     for row in results.rows:
         if row.agent:
@@ -396,13 +362,8 @@ def _machines(results: Results, about: About) -> str:
     lines = "".join(_machine(name, known.get(name), busy.get(name, [])) for name in sorted({*known, *busy}))
     heads = "".join(f"<th{_side(n > 1)}>{name}</th>" for n, name in enumerate(_MACHINE))
     made = f"<table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>" if lines else ""
-    facts = [
-        (
-            "report written on",
-            f"{platform.system()}, Python {platform.python_version()}, Stoker {about.version}",
-        )
-    ]
-    facts += [("study in", about.where)]
+    written = f"{platform.system()}, Python {platform.python_version()}, Stoker {version}"
+    facts = [("report written on", written), ("study in", about.where)]
     facts += [("commands run in", about.directory)] if about.directory else []
     return f'<h2 id="machines">Machines</h2><div class="scroll">{made}</div>{_facts(facts)}'
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
 
 from stoker.report.curves import Curve, read_curves
 from stoker.report.errors import Group, errors
 from stoker.report.importance import importance
-from stoker.report.reading import each
-from stoker.report.rows import Row, main_number, rows
-from stoker.study.opened import Objective, Opened
+from stoker.report.origin import Origin
+from stoker.report.rows import Row, main_number
+from stoker.study.opened import Objective
 
 CURVES = 40
 """So many curves of a sweep are drawn: more hide one another."""
@@ -80,32 +79,33 @@ class Results:
         return importance([row.params for _, row in self.ranked], [value for value, _ in self.ranked])
 
 
-def gather(opened: Opened, x: str = "step") -> Results:
-    """Read what figures need. `x` is step, time, or the name of a series that others are drawn over."""
-    found = Results(opened.name, list(rows(opened)), opened.objective)
-    best = found.best
-    return Results(
-        found.name,
-        found.rows,
-        found.objective,
-        sweeps=tuple(_sweeps(opened, found, x)),
-        progress={} if best is None else read_curves(opened, best, x=x),
-        groups=tuple(errors(opened, found.rows)),
-        x=x,
+def gather(origin: Origin, x: str = "step", only: str = "") -> Results:
+    """Read what figures need: all of them, or `only` that of a name.
+
+    `x` is step, time, or the name of a series that others are drawn over.
+    """
+    about = origin.about
+    found = Results(about.name, list(origin.rows()), about.objective, x=x)
+    best = found.best if only in ("", "progress") else None
+    return replace(
+        found,
+        sweeps=tuple(_sweeps(origin, found)) if only in ("", "sweeps") else (),
+        progress={} if best is None else read_curves(origin, best, x=x),
+        groups=tuple(errors(origin, found.rows)) if only in ("", "errors") else (),
     )
 
 
-def _sweeps(opened: Opened, results: Results, x: str) -> Iterator[Sweep]:
-    title, metric = _titles(opened), results.metric
+def _sweeps(origin: Origin, results: Results) -> Iterator[Sweep]:
+    metric = results.metric
     members: dict[str, list[Row]] = {}
     for row in results.rows:
-        members.setdefault(title(row), []).append(row)
+        members.setdefault(origin.sweep(row), []).append(row)
     rank = {row.trial: place for place, (_, row) in enumerate(results.ranked)}
     most = max(4, min(CURVES, ALL_CURVES // max(1, len(members))))
     for name, own in members.items():
         own.sort(key=lambda row: rank.get(row.trial, len(rank)))
         shown = spread([row for row in own if metric in row.metrics], most)
-        read = each(opened, lambda row: read_curves(opened, row, [metric], x).get(metric), shown)
+        read = origin.each(lambda row: read_curves(origin, row, [metric], results.x).get(metric), shown)
         curves = ((row, curve) for row, curve in zip(shown, read, strict=True) if curve is not None)
         yield Sweep(name, tuple(own), tuple(curves))
 
@@ -117,19 +117,3 @@ def spread(ordered: Sequence[Row], most: int) -> list[Row]:
     first = min(BEST_CURVES, most // 2)
     rest, places = ordered[first:], most - first
     return [*ordered[:first], *(rest[place * len(rest) // places] for place in range(places))]
-
-
-def _titles(opened: Opened) -> Callable[[Row], str]:
-    """The sweep of a trial: its title, or its place in the file."""
-    known: dict[int, tuple[list[int], list[str]]] = {}
-    for iteration in opened.state.iterations:
-        sweeps = opened.work.planned(iteration).plan.sweeps
-        more = "" if iteration == 1 else f" of iteration {iteration}"
-        titles = [sweep.title or f"sweep {place}{more}" for place, sweep in enumerate(sweeps, 1)]
-        known[iteration] = [sweep.first for sweep in sweeps], titles
-
-    def title(row: Row) -> str:
-        firsts, titles = known[row.trial.iteration]
-        return titles[max(0, bisect_right(firsts, row.trial.number - 1) - 1)]
-
-    return title

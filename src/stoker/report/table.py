@@ -13,6 +13,7 @@ from typing import Any
 
 from stoker.core.errors import UsageError
 from stoker.core.values import Value, key, text
+from stoker.report.curves import InLogs
 from stoker.report.rows import NUMBERS, Row, main_number
 from stoker.spec.problems import suggest
 from stoker.store.records import TrialId
@@ -43,15 +44,21 @@ class Table:
 
 
 class Columns:
-    """All columns that a study's trials have, and how to compute each."""
+    """All columns that a study's trials have, and how to compute each.
 
-    def __init__(self, rows: Sequence[Row], objective: Objective | None) -> None:
+    Of metrics that were found in logs a row has only the last value; `in_logs` knows the others.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row], objective: Objective | None, in_logs: InLogs | None = None
+    ) -> None:
         self.params = list(dict.fromkeys(name for row in rows for name in row.params))
         self.metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
         if objective is not None and objective.metric in self.metrics:  # what matters most comes first
             self.metrics.remove(objective.metric)
             self.metrics.insert(0, objective.metric)
-        self._rows, self._objective = rows, objective
+        self._rows, self._objective, self._in_logs = rows, objective, in_logs
+        self._needs_logs = False  # for any column that was asked for
         taken = {*_ALWAYS, *_ABOUT}
         self.param_of = {free(name, taken, "param"): name for name in self.params}
         self.metric_of = {free(name, taken, "metric"): name for name in self.metrics}
@@ -69,7 +76,7 @@ class Columns:
     def find(self, name: str) -> Get | None:
         """What computes a column, if there is such a one."""
         if name == "trial":
-            return lambda row: str(row.trial).removeprefix("1.")
+            return operator.attrgetter("number")
         if name in _ALWAYS or name in _ABOUT:
             return operator.attrgetter("title" if name == "sweep" else name)
         if name in self.param_of:
@@ -85,20 +92,30 @@ class Columns:
     def _metric(self, metric: str, which: str) -> Get:
         objective = self._objective
         goal = objective.goal if objective is not None and objective.metric == metric else "min"
+        in_logs = self._in_logs if which in ("min", "max", "best") else None
+        in_logs = in_logs if in_logs is not None and metric in in_logs.names else None
+        self._needs_logs |= in_logs is not None
 
         def compute(row: Row) -> Cell:
             found = row.metrics.get(metric)
             if found is None:
                 return None
+            if in_logs is not None and found.min is None:
+                found = in_logs.numbers(row, metric) or found
             if which == "best":
                 return found.best(goal)
             return getattr(found, which) if which else main_number(found, metric, objective)
 
         return compute
 
+    def prepare(self, rows: Sequence[Row]) -> None:
+        """Read what columns that were asked for need of these trials, if that is more than rows have."""
+        if self._in_logs is not None and self._needs_logs:
+            self._in_logs.read(rows)
+
     def usual(self) -> list[str]:
         """Parameters that differ, all metrics, status, and time and attempts if they tell anything."""
-        params = [name for name in self.param_of if _differs(map(self.get(name), self._rows))]
+        params = [name for name in self.param_of if differs(map(self.get(name), self._rows))]
         seconds = ["seconds"] if any(row.seconds is not None for row in self._rows) else []
         attempts = ["attempts"] if any(row.attempts > 1 for row in self._rows) else []
         return [*_ALWAYS, *params, *self.metric_of, "status", *seconds, *attempts]
@@ -117,7 +134,8 @@ def free(name: str, taken: set[str], kind: str) -> str:
     return name
 
 
-def _differs(cells: Iterator[Cell]) -> bool:
+def differs(cells: Iterator[Cell]) -> bool:
+    """Whether any two of them are not the same."""
     first = _identity(next(cells, None))
     return any(_identity(cell) != first for cell in cells)
 
@@ -144,17 +162,20 @@ def make(
     columns: Sequence[str] = (),
     sort: str = "",
     where: str = "",
+    in_logs: InLogs | None = None,
 ) -> Table:
     """The table. `columns` are names, or `all`; `sort` is a column, with `-` in front for the highest first.
 
-    Without `sort` the best come first, if there is an objective.
+    Without `sort` the best come first, if there is an objective. `in_logs` is asked only for what it alone
+    knows, such as `loss.min` where `loss` stands in logs.
     """
     with uncollected():
         found = list(rows)
-        known = Columns(found, objective)
+        known = Columns(found, objective, in_logs)
         names = known.names if list(columns) == ["all"] else list(dict.fromkeys(columns)) or known.usual()
-        getters = [known.get(name) for name in names]
         found = _sorted(chosen(found, known, where), known, objective, sort)
+        getters = [known.get(name) for name in names]
+        known.prepare(found)
         cells = [list(map(get, found)) for get in getters]
         return Table(tuple(names), list(zip(*cells, strict=True)))
 
@@ -173,6 +194,7 @@ def _sorted(rows: list[Row], known: Columns, objective: Objective | None, sort: 
     if column == "trial":
         return sorted(rows, key=lambda row: row.trial, reverse=is_down)
     get = known.get(column)
+    known.prepare(rows)
     cells = [(row, get(row)) for row in rows]
     there = [(row, cell) for row, cell in cells if _is_known(cell)]
     there.sort(key=lambda found: _rank(found[1]), reverse=is_down)
@@ -205,6 +227,7 @@ def chosen(rows: list[Row], known: Columns, where: str) -> list[Row]:
     """Rows for which a condition holds: `lr>0.1 and status=finished`."""
     for clause in _AND.split(where.strip()) if where.strip() else ():
         holds = _condition(clause.strip(), known)
+        known.prepare(rows)
         rows = [row for row in rows if holds(row)]
     return rows
 

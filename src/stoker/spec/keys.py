@@ -151,7 +151,7 @@ _SLURM = group(
     Field(
         "resource",
         either(list_of(SLOT, may_be_empty=False), "auto"),
-        "The slots of a job, counted within its own GPUs: `[\"0,1\"]` is one slot with two of them.",
+        'The slots of a job, counted within its own GPUs: `["0,1"]` is one slot with two of them.',
         default="one for each GPU",
     ),
     _AGENTS,

@@ -66,6 +66,8 @@ class DirectoryStore:
             try:
                 data = _contents(path)
             except _ABSENT:
+                data = _look_again(path)
+            if data is None:
                 return None
             return None if data == b"" and not self._links_work(path) else data
 
@@ -262,6 +264,15 @@ def _write_all(file: int, data: bytes) -> None:
             written += os.write(file, memoryview(data)[written:])
     finally:
         os.close(file)
+
+
+def _look_again(path: str) -> bytes | None:
+    """What was not there at first: NFS remembers absences, until somebody opens the directory anew."""
+    try:
+        os.close(os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC))
+        return _contents(path)
+    except _ABSENT:
+        return None
 
 
 def _contents(path: str) -> bytes | None:

@@ -20,23 +20,31 @@ _NUMBER = re.compile(r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity
 EPOCHS = "epochs"
 """The series by which a manager counts epochs: it tells how far a trial is, not how good."""
 _LOG = re.compile(r"log\.(.+)\.\d{8}\.\d{6}")
-TAIL = 64 * 1024
-"""The same for a log that runs, which is looked through again and again."""
 ENOUGH = 4 * 1024 * 1024
 """Bytes at the end of a log that are looked through."""
+TAIL = 64 * 1024
+"""The same for a log that runs, which is looked through again and again."""
 
 
 def read_metrics(log: str, patterns: Mapping[str, str], most: int = ENOUGH) -> dict[str, float]:
     """The last number that each pattern finds in a log; those that find none are left out."""
-    try:
-        with open(log, "rb") as file:  # noqa: PTH123
-            size = file.seek(0, 2)
-            file.seek(max(0, size - most))
-            text = file.read(most).decode(errors="replace")
-    except OSError:
-        return {}
+    return metrics_in(read_end(log, most), patterns)
+
+
+def metrics_in(text: str, patterns: Mapping[str, str]) -> dict[str, float]:
+    """The same in what a log says."""
     found = {name: _last(pattern, text) for name, pattern in patterns.items()}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def read_end(path: str, most: int) -> str:
+    """So many bytes at the end of a file; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            file.seek(max(0, file.seek(0, 2) - most))
+            return file.read(most).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _last(pattern: str, text: str) -> float | None:
@@ -93,14 +101,8 @@ def read_latest(log: str, patterns: object, objective: object = None) -> dict[st
 
 def _last_values(path: str) -> dict[str, float]:
     """The last value of each series near the end of a file of progress."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            file.seek(max(0, file.seek(0, 2) - TAIL))
-            lines = file.read(TAIL).split(b"\n")
-    except OSError:
-        return {}
     found: dict[str, float] = {}
-    for line in lines:
+    for line in read_end(path, TAIL).split("\n"):
         with suppress(ValueError, KeyError, TypeError, IndexError):  # the first may be cut, the last torn
             told = json.loads(line)
             found[str(told["name"])] = float(told["values"][-1])

@@ -69,6 +69,7 @@ _REMEDIES = {
     r"[Ii]nvalid feature": "engine.slurm.constraint: `sinfo -o '%P %f'` lists features",
     r"[Ii]nvalid node name": "engine.slurm.exclude: `sinfo -N` lists nodes",
     r"[Ii]nvalid generic resource|invalid gres": "engine.slurm.gpus: `sinfo -o '%P %G'` lists GPUs",
+    r"configuration source": "this machine knows no cluster (slurm.conf): use a login node",
     r"[Uu]nable to contact|[Cc]onnection refused|timed out": "slurmctld does not answer: try again later",
     r"unrecognized option|invalid option": "engine.slurm.extra: `sbatch --help` lists options",
 }

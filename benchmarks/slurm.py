@@ -1,8 +1,8 @@
 """1,000 trials of `true` on a Slurm with three nodes: agents of Stoker, a job for each, and submitit's array.
 
 The cluster is made here, on this machine (Debian's slurm-wlm, as root), with a scheduler that looks every
-second. Each way is timed from its command to its last result. submitit lives in .venv-peers/submitit, made when
-this is called with --install; what is absent is said to be.
+second. Each way is timed from its command to its last result. submitit lives in .venv-peers/submitit, made
+when this is called with --install; what is absent is said to be.
 """
 
 from __future__ import annotations

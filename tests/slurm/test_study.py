@@ -131,7 +131,7 @@ def test_a_time_limit_in_the_middle_of_a_trial(study: Study) -> None:
     study.write(
         """
 template: "python3 train.py"
-engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@50"]}}
+engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@55"]}}
 """
     )
     assert study("run", "--on", "slurm").returncode == 0
@@ -143,6 +143,18 @@ engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@50"]}}
     jobs = {agent["placed"] for agent in told["agents"]}
     assert len(jobs) > 1, "it was not interrupted"
     assert len(list(trial.glob("log.train.*"))) > 1
+
+
+def test_a_job_that_gets_nowhere_has_no_successor(study: Study) -> None:
+    study.write(
+        "template: sleep 300\nengine: {slurm: {time: 1, renew: true, extra: ['--signal=B:USR1@55']}}\n"
+    )
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: bool(study.jobs()))
+    wait_until(lambda: not study.jobs(), 60)
+    (log,) = Path("output/.stoker/slurm").iterdir()
+    assert "finished no trial and saved nothing to go on from" in log.read_text(encoding="utf-8")
+    assert "nobody is at work" in study("status").stdout
 
 
 def test_here_and_there(study: Study) -> None:

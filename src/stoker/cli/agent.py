@@ -8,16 +8,17 @@ back: other agents, or a later one, go on where it stopped.
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 import time
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.cli.study_options import slots_of
 from stoker.core.errors import StokerError
 from stoker.spec.problems import printable
+
+if TYPE_CHECKING:
+    from stoker.agent.local import Tell
 
 USAGE = "STORE"
 EXAMPLES = """\
@@ -54,48 +55,23 @@ def run(options: argparse.Namespace) -> int:
 
     from stoker.agent.local import Terms
     from stoker.agent.process import Control, Events, join
+    from stoker.engines.leaving import Leaving
 
-    is_up = _hear_of_the_end() if options.placed else None
     events = Events(options.events)
-    tell = events.send if options.events is not None else _print
+    tell: Tell = events.send if options.events is not None else _print
+    leaving = Leaving(options.store, options.placed, options.renew) if options.placed else None
+    if leaving is not None:
+        tell = leaving.listen(tell)
     terms = Terms(options.only, options.placed, options.idle, options.allotted)
     code = join(options.store, slots, guard, tell, Control(options.control), terms)
-    if is_up is not None:
+    if leaving is not None:
         try:
-            _look_behind(options, bool(is_up))
+            told = leaving.look_behind()
         except StokerError as error:  # its own work is done
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  {printable(str(error))}\n")
+            told = str(error)
+        if told:
+            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  {printable(told)}\n")
     return code
-
-
-def _hear_of_the_end() -> list[float]:
-    """SIGUSR1 says that the time of this job is nearly up: leave, and remember why."""
-    told: list[float] = []
-
-    def hear(*_: object) -> None:
-        told.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGUSR1, hear)
-    return told
-
-
-def _look_behind(options: argparse.Namespace, is_time_up: bool) -> None:
-    """Where trials are left, another job goes on; where none are, those that wait are not needed."""
-    from stoker.engines.sites import engine_of
-    from stoker.study.opened import open_study
-
-    opened = open_study(options.store)
-    counts, engine = opened.state.counts(), options.placed.partition(":")[0]
-    if opened.state.is_stopped or not counts.waiting + counts.running:
-        engine_of(opened, engine).remove(waiting_only=True)
-    elif is_time_up and options.renew is not None:
-        from stoker.engines.slurm import Slurm
-
-        slurm = engine_of(opened, engine)
-        if isinstance(slurm, Slurm):
-            job = slurm.renew(options.renew)
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  job {job} goes on\n")
 
 
 def _print(event: dict[str, Any]) -> None:

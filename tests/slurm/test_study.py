@@ -120,7 +120,7 @@ import time
 from stoker import Manager
 
 manager = Manager.create_manager(save_every=1)
-for epoch in manager.epochs(60):
+for epoch in manager.epochs(130):  # Slurm looks at time limits every half minute
     time.sleep(0.3)
     manager.add_progress("value", epoch * 2)
 """
@@ -138,7 +138,7 @@ engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@55"]}}
     wait_until(lambda: study.done() == 1, 90)
     (trial,) = (path for path in Path("output").iterdir() if path.is_dir() and not path.name.startswith("."))
     series = progress.read(str(trial), "train")
-    assert list(series["value"].values) == [epoch * 2 for epoch in range(60)]
+    assert list(series["value"].values) == [epoch * 2 for epoch in range(130)]
     told = json.loads(study("status", "--json").stdout)
     jobs = {agent["placed"] for agent in told["agents"]}
     assert len(jobs) > 1, "it was not interrupted"

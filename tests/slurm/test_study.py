@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -206,6 +208,22 @@ def test_a_node_that_does_not_see_the_directory(study: Study) -> None:
     wait_until(lambda: "its agent was never seen" in study("status").stdout)
     told = study("status").stdout
     assert "it has no log: does n2 see" in told
+
+
+def test_a_full_disk(study: Study) -> None:
+    Path("output").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", "output"], check=True)
+    try:
+        with suppress(OSError):
+            Path("output/ballast").write_bytes(bytes(1 << 20))
+        study.write("template: 'true'\n")
+        refused = study("run", "--on", "slurm")
+        assert refused.returncode == 1, refused.stderr
+        assert "No space left on device" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        assert not study.jobs()
+    finally:
+        subprocess.run(["umount", "output"], check=True)
 
 
 def test_where_there_is_no_slurm(study: Study, tmp_path: Path) -> None:

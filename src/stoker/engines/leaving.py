@@ -52,8 +52,8 @@ class Leaving:
     def look_behind(self) -> str:
         """Where trials are left, another job goes on; where none are, those that wait are not needed.
 
-        A job that got nowhere has no successor, which would get no further, and so for ever. Raises StokerError
-        if the engine refuses. Returns what is to be told, if anything is.
+        A job that got nowhere has no successor, which would get no further, and so for ever. Returns what is
+        to be told, if anything is; raises StokerError if the engine refuses.
         """
         opened = open_study(self._store)
         counts = opened.state.counts()

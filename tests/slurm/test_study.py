@@ -210,6 +210,17 @@ def test_a_node_that_does_not_see_the_directory(study: Study) -> None:
     assert "it has no log: does n2 see" in told
 
 
+def test_jobs_of_several_shapes(study: Study) -> None:
+    text = SIXTY.replace("{agents: 3, gpus: 2, setup:", "[{gpus: 2}, {cpus: 4, agents: 2, setup:")
+    study.write(text.replace('["export WHO=me"]}}', '["export WHO=me"]}]}'))
+    placed = study("run", "--on", "slurm").stdout
+    assert "with 1 agent, each with gpus 2\n" in placed
+    assert "with 2 agents, each with cpus 4\n" in placed
+    check_all(study)
+    said = {path.read_text().partition(" ")[2].strip() for path in Path("output").glob("*/log.*")}
+    assert said == {"0", "1", "me"}, "two with a GPU each, and others without"
+
+
 def test_a_full_disk(study: Study) -> None:
     Path("output").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", "output"], check=True)

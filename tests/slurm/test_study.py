@@ -89,15 +89,19 @@ def test_an_array_that_is_cancelled_goes_on_with_another(study: Study) -> None:
     study.cluster.ask("scancel", "-u", "root")
     wait_until(lambda: not study.jobs())
     assert study.done() < 60
-    assert "nobody is at work; `stoker run` goes on" in study("status").stdout
+    assert "nobody is at work; `stoker run --on slurm` goes on" in study("status").stdout
     assert study("run", "--on", "slurm").returncode == 0
     check_all(study, again=6)
 
 
 def test_stop_cancels_what_waits_and_what_runs(study: Study) -> None:
     begin(study, SIXTY.replace("sleep 0.4", "sleep 2"), done=1)
-    more = study("run", "--on", "slurm")  # six agents, for three of which there is no node
-    assert more.returncode == 0
+    again = study("run", "--on", "slurm")
+    assert "slurm: 3 agents run or wait already" in again.stdout
+    assert len(study.jobs()) == 3
+    study.write(SIXTY.replace("sleep 0.4", "sleep 2").replace("agents: 3", "agents: 6"))
+    more = study("run", "--on", "slurm").stdout  # for three of which there is no node
+    assert "with 3 agents" in more
     wait_until(lambda: any("PENDING" in state for state in study.jobs().values()))
     stopped = study("stop", "-y")
     assert stopped.returncode == 0, stopped.stdout

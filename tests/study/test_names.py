@@ -43,10 +43,6 @@ def test_what_a_word_means(state: StudyState, word: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        (
-            "1",
-            r"several iterations have a trial 1: 1\.1 \(Lr_0\.1-Net_big\) and 2\.1 \(Lr_0\.1-Net_small\)",
-        ),
         ("7", "there is no trial 7 to run; numbers go up to 6"),
         ("2.2", r"there is no trial '2\.2'"),
         ("Net_big", r"'Net_big' is part of several names: Lr_0\.1-Net_big, .*"),

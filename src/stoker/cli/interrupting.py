@@ -46,31 +46,29 @@ class Mark:
 
 @dataclass(frozen=True)
 class Moment:
-    """When to interrupt: so long after the checkpoint with so many values.
+    """When to interrupt: so long after the first new checkpoint with so many values.
 
-    Told in seconds since the start alone, it would be lost in the seconds that libraries take to be imported.
+    Told in seconds since the start, it would be lost in the seconds that libraries take to be imported. And
+    where nothing new was saved, the next attempt would only begin at the same place.
     """
 
     values: int
     delay: float
-    startup: float  # what it takes to go on from a checkpoint
     is_polite: bool
 
-    def due(self, marks: Sequence[Mark], before: int) -> float:
-        """Seconds after the start of an attempt that goes on from a checkpoint with so many values."""
-        reached = (mark.seconds for mark in marks if mark.values >= self.values)
-        return (self.startup if before >= self.values else next(reached, inf)) + self.delay
+    def due(self, marks: Sequence[Mark]) -> float:
+        """Seconds after the start of an attempt that has saved these."""
+        return next((mark.seconds for mark in marks if mark.values >= self.values), inf) + self.delay
 
 
 def moments(marks: Sequence[Mark], seconds: float, kills: int, random: Random) -> list[Moment]:
     """Random moments between the checkpoints of a straight run that took so long, in order."""
     ends = [mark.seconds for mark in marks[1:]] or [seconds]
     gaps = [(mark.values, max(0.0, end - mark.seconds)) for mark, end in zip(marks, ends, strict=False)]
-    startup = max(0.0, marks[0].seconds - gaps[0][1])
     chosen = random.sample(gaps, min(kills, len(gaps)))
     chosen += random.choices(gaps, k=kills - len(chosen))
     drawn = sorted((values, random.uniform(0, gap)) for values, gap in chosen)
-    return [Moment(*one, startup, is_polite=number % 2 == 1) for number, one in enumerate(drawn)]
+    return [Moment(*one, is_polite=number % 2 == 1) for number, one in enumerate(drawn)]
 
 
 # What
@@ -153,7 +151,7 @@ class Runs:
         """Run a stage to its end, or to a moment."""
         command, log = self.command(stage, directory, number), directory / f"log.{stage}.{number}"
         watch, is_asked = Watch(directory, stage), False
-        before, began = watch.values, time.monotonic()
+        began = time.monotonic()
         process = self._processes.start(
             Spec(command, log, self._environment, self._about(stage, directory, number))
         )
@@ -164,7 +162,7 @@ class Runs:
             now = time.monotonic() - began
             watch.look(now)
             self.show.now(f"{duration(now)}, {many(len(watch.marks), 'checkpoint')}")
-            if moment is not None and not is_asked and now >= moment.due(watch.marks, before):
+            if moment is not None and not is_asked and now >= moment.due(watch.marks):
                 is_asked = True
                 (self._processes.terminate if moment.is_polite else self._processes.kill)(process)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +17,10 @@ from stoker.study.opened import Opened
 
 EVERY = 15.0
 """Seconds between two questions to a scheduler, which has others to serve."""
-MOST = 4
-"""So many jobs that came to nothing are told."""
+MOST = 3
+"""Of so many causes, jobs that came to nothing are told."""
+LINES = 3
+"""So many lines of a log."""
 _TAIL = 2000
 
 
@@ -44,11 +47,9 @@ class Places:
                 yield f"{name}: {printable(found)}", True
                 continue
             yield f"{name}: {printable(summary(found))}", False
-            lost = list(came_to_nothing(name, found, seen))
-            for placed in lost[:MOST]:
-                yield from ((printable(line), True) for line in _told(placed, self._opened.place.url))
-            if len(lost) > MOST:
-                yield f"and {len(lost) - MOST:,} more like these", True
+            if self._opened.state.counts().waiting:  # else it does not matter any more
+                lost = came_to_nothing(name, found, seen)
+                yield from ((printable(line), True) for line in _told(lost, self._opened.place.url))
 
     def as_json(self) -> list[dict[str, Any]]:
         """The same as plain data."""
@@ -78,35 +79,56 @@ def summary(found: Iterable[Placed]) -> str:
 
 
 def came_to_nothing(engine: str, found: Iterable[Placed], seen: Iterable[str]) -> Iterator[Placed]:
-    """What ended without its agent ever having been seen, whatever the engine says of how it ended."""
+    """What ended without its agent ever having been seen, whatever the engine says of how it ended.
+
+    What somebody cancelled is as it should be.
+    """
     known = set(seen)
     for placed in found:
-        if placed.state is State.ENDED and f"{engine}:{placed.id}" not in known:
+        is_meant = placed.why.startswith("CANCELLED")
+        if placed.state is State.ENDED and not is_meant and f"{engine}:{placed.id}" not in known:
             yield placed
 
 
-def _told(placed: Placed, store: str) -> Iterator[str]:
-    where = f" on {placed.where}" if placed.where else ""
-    yield f"job {placed.id} ended{where} ({placed.why}), and its agent was never seen"
-    if placed.why.startswith("CANCELLED"):
-        return
-    said = _last_line(placed.log)
-    if said is None and placed.where:
-        yield f"  it has no log: does {placed.where} see {store}?"
-    elif said:
-        yield f"  {said}"
-        yield f"  log: {placed.log}"
+def _told(lost: Iterable[Placed], store: str) -> Iterator[str]:
+    """The newest of each cause, and how many others it has."""
+    causes: dict[tuple[str, ...], list[Placed]] = {}
+    for placed in sorted(lost, key=lambda placed: _numbers(placed.id), reverse=True):
+        said = _last_lines(placed.log)
+        about = ("it has no log: does every node see", store) if said is None else tuple(said)
+        causes.setdefault((placed.why, *about), []).append(placed)
+    for (why, *said), same in list(causes.items())[:MOST]:
+        placed, others = same[0], f", as did {len(same) - 1:,} more" if len(same) > 1 else ""
+        where = f" on {placed.where}" if placed.where else ""
+        yield f"job {placed.id} ended{where} ({why}), and its agent was never seen{others}"
+        if said and said[0].startswith("it has no log"):
+            yield f"  it has no log: does {placed.where or 'the node'} see {store}?"
+        elif said:
+            yield from (f"  │ {line}" for line in said)
+            yield f"  log: {placed.log}"
 
 
-def _last_line(path: str) -> str | None:
-    """The last line of a log; None if there is no such file."""
+def _numbers(job: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", job)]
+
+
+def _last_lines(path: str) -> list[str] | None:
+    """The last lines of a log; None if there is no such file."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  (the end of a file)
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return None
-    return next((line for line in reversed(lines) if line.strip()), "")
+    return [line for line in lines if line.strip()][-LINES:]
+
+
+def run_again(opened: Opened) -> str:
+    """The command that goes on with a study, where it ran before."""
+    from stoker.engines.sites import used_engines
+
+    names = ",".join(used_engines(opened))
+    return f"`stoker run --on {names}`" if names else "`stoker run`"
 
 
 def remove_all(opened: Opened, waiting_only: bool = False) -> Iterator[str]:

@@ -101,7 +101,10 @@ def run(options: argparse.Namespace) -> int:
 
     from stoker.cli.watch import watch
 
-    return watch(begun, plain=options.plain)
+    code = watch(begun, plain=options.plain)
+    if code == 130 and elsewhere:
+        sys.stderr.write(f"agents on {', '.join(elsewhere)} go on; `stoker stop` ends them\n")
+    return code
 
 
 def _names(options: argparse.Namespace) -> list[str]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from stoker.cli.board import around, clock, duration, metrics_text, time_left
 from stoker.cli.live import fit
-from stoker.cli.placed import Places
+from stoker.cli.placed import Places, run_again
 from stoker.cli.told import (
     age,
     ago,
@@ -186,9 +186,9 @@ class Page:
         at_work = any(agent.life is Life.ALIVE for agent in agents)
         left = counts.running + counts.waiting
         if state.is_stopped:
-            yield Text("the study is stopped; `stoker run` goes on with it", "yellow")
+            yield Text(f"the study is stopped; {run_again(self._opened)} goes on with it", "yellow")
         elif left and not at_work and not self._are_coming():
-            yield Text("nobody is at work; `stoker run` goes on", "yellow")
+            yield Text(f"nobody is at work; {run_again(self._opened)} goes on", "yellow")
         if not at_work and agents:
             last = min(agents, key=lambda agent: agent.silence)
             yield Text(f"last at work {ago(last.silence)}, on {host_of(last)}", "dim")
@@ -218,7 +218,9 @@ class Page:
             yield Text(f"  {line}", "yellow" if is_wrong else "")
 
     def _label(self, agent: Agent) -> str:
-        """The host, and which process of it if several are at work."""
+        """The host, and which process of it if several are at work; or the job that it is."""
+        if agent.placed:
+            return printable(f"{host_of(agent)} {agent.placed.replace(':', ' ')}")
         peers = [a for a in self._opened.state.agents() if a.host == agent.host and a.life is Life.ALIVE]
         pid = agent.pid if 0 < agent.pid <= MOST_PID else "?"
         return host_of(agent) if len(peers) < 2 and not self._options.all else f"{host_of(agent)} {pid}"

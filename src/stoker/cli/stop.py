@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from stoker.cli.placed import remove_all
+from stoker.cli.placed import remove_all, run_again
 from stoker.cli.store_options import add_store, add_trials, can_ask, confirm, open_at, say, store_of
 from stoker.cli.told import called, many
 from stoker.study import orders
@@ -61,7 +61,7 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
         busy = any(agent.life is Life.ALIVE for agent in state.agents())
         return not busy and not state.counts().running
 
-    code = _wait(opened, is_over, "stopped; `stoker run` goes on with it")
+    code = _wait(opened, is_over, f"stopped; {run_again(opened)} goes on with it")
     _remove(opened)
     return code
 

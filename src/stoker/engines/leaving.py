@@ -60,8 +60,10 @@ class Leaving:
         if opened.state.is_stopped or not counts.waiting + counts.running:
             engine_of(opened, self._engine).remove(waiting_only=True)
             return ""
-        if not self._is_time_up or self._renew is None:
+        if not self._is_time_up:
             return ""
+        if self._renew is None:
+            return "the time of this job is up; with `renew: true` it would submit another"
         if not self._got_somewhere(opened.place.output):
             return NOWHERE
         from stoker.engines.slurm import Slurm

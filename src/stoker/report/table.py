@@ -214,6 +214,7 @@ def _rank(cell: Cell) -> tuple[bool, Any]:
 
 
 _AND = re.compile(r"""\s+and\s+(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
+_OTHER_WORD = re.compile(r"""\s(or|not|in)\s(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
 _SIGN = re.compile(r"<=|>=|!=|==|=|<|>|~")
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -238,6 +239,10 @@ def _condition(clause: str, known: Columns) -> Callable[[Row], bool]:
     if not signs or not clause[: signs[0].start()].strip():
         raise UsageError(
             f"'{clause}' is no condition; write `lr>0.1`, `status=finished` or `name~regular expression`"
+        )
+    if other := _OTHER_WORD.search(clause):
+        raise UsageError(
+            f"'{clause}': conditions are joined by `and` only; leave out `{other[1]}`, or quote it"
         )
     parts = [(clause[: sign.start()].strip(), sign[0], clause[sign.end() :].strip()) for sign in signs]
     name, sign, wanted = next((part for part in parts if known.find(part[0])), parts[0])

@@ -22,7 +22,8 @@ _NUMBER = re.compile(r"(?:(\d{1,4})\.)?(\d{1,9})", re.ASCII)
 def find(state: StudyState, word: str) -> list[TrialId]:
     """The trials that a word means; raises UsageError if it means none, or may mean several.
 
-    `17` is a trial by its number, `2.17` one of iteration 2. A name or a part that only one name has is
+    `17` is a trial by its number, that of the first iteration if several have it, as tables show them; `2.17`
+    is one of iteration 2. A name or a part that only one name has is
     that trial, in each iteration that runs some stages of it. A pattern such as `Lr_*` is all that match.
     """
     found = _by_number(state, word) or _by_name(state, word)
@@ -48,6 +49,8 @@ def _by_number(state: StudyState, word: str) -> list[TrialId]:
     iterations = [int(match[1])] if match[1] else state.iterations
     wanted = [TrialId(iteration, int(match[2])) for iteration in iterations]
     found = [trial for trial in wanted if _is_run(state, trial)]
+    if len(found) > 1 and found[0].iteration == 1:
+        return found[:1]
     if len(found) > 1:
         shown = [f"{trial} ({_name(state, trial)})" for trial in found]
         say = listing([str(trial) for trial in found], _SHOWN)
@@ -57,7 +60,7 @@ def _by_number(state: StudyState, word: str) -> list[TrialId]:
     if not found and match[1] is None:
         last = max((state.size(iteration) for iteration in state.iterations), default=0)
         told = f"there is no trial {word} to run; numbers go up to {last}"
-        raise UsageError(f"{told}{'; 2.1 is trial 1 of iteration 2' * (len(state.iterations) > 1)}")
+        raise UsageError(f"{told}{'; 2.7 is trial 7 of iteration 2' * (len(state.iterations) > 1)}")
     return found
 
 

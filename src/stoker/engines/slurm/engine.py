@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.core.errors import UsageError
-from stoker.engines.interface import Placed, Site
+from stoker.engines.interface import Placed, Site, State
 from stoker.engines.slurm import queue
 from stoker.engines.slurm.script import directory_of, log_of, options, script, shapes
 
 TRIES, FIRST_PAUSE, PATIENCE = 4, 1.0, 60.0
+SOON = 10.0
+"""Seconds for a question whose answer somebody waits for."""
 Answer = subprocess.CompletedProcess  # of text
 
 
@@ -36,13 +38,17 @@ class Slurm:
             self._submit(words, number, shape)
 
     def place(self, most: int) -> list[str]:
-        """Submit an array for each shape."""
+        """Submit an array for each shape, without as many agents as there are already."""
         self._make_room()
-        told = []
+        there = sum(placed.state is not State.ENDED for placed in self.list())
+        told = [f"slurm: {there:,} agent{'s' * (there > 1)} run or wait already"] if there else []
+        most -= there
         for number, shape in enumerate(self._shapes()):
-            count = min(most, shape.get("agents", 1))
+            wanted = shape.get("agents", 1)
+            there, count = max(0, there - wanted), min(most, max(0, wanted - there))
             if count < 1:
                 continue
+            most -= count
             job = self._array(number, f"0-{count - 1}")
             told.append(f"slurm: job {job} with {count} agent{'s' * (count > 1)}{_described(shape)}")
         return told
@@ -55,7 +61,7 @@ class Slurm:
     def list(self) -> Sequence[Placed]:
         """All jobs of the study in one question; those that ended are there for some minutes."""
         words = ["squeue", "-h", "-r", "-t", "all", f"--name={self._site.mark}", "-o", queue.FORMAT]
-        answer = self._ask(words)
+        answer = _run(words, "", SOON)
         if answer.returncode:
             raise UsageError(f"squeue: {queue.explain(answer.stderr)}")
         return [replace(job, log=log_of(self._site, job.id)) for job in queue.jobs(answer.stdout)]
@@ -63,7 +69,7 @@ class Slurm:
     def remove(self, waiting_only: bool = False) -> None:
         """Cancel all jobs of the study; an agent that runs is asked to leave, and has Slurm's KillWait."""
         state = ["--state=PENDING"] if waiting_only else []
-        answer = self._ask(["scancel", *state, f"--name={self._site.mark}"])
+        answer = _run(["scancel", *state, f"--name={self._site.mark}"], "", SOON)
         if answer.returncode:
             raise UsageError(f"scancel: {queue.explain(answer.stderr)}")
 
@@ -94,7 +100,7 @@ class Slurm:
         """Run a command; again if the controller is busy, with pauses that double."""
         pause = FIRST_PAUSE
         for left in reversed(range(TRIES)):
-            answer = _run(words, given)
+            answer = _run(words, given, PATIENCE)
             if not answer.returncode or not left or not queue.is_busy(answer.stderr):
                 break
             self._sleep(pause)
@@ -102,15 +108,15 @@ class Slurm:
         return answer
 
 
-def _run(words: Sequence[str], given: str) -> Answer[str]:
+def _run(words: Sequence[str], given: str, patience: float) -> Answer[str]:
     # What a job knows of itself must not become part of the next one.
     environment = {key: value for key, value in os.environ.items() if not _is_of_job(key)}
     try:
         return subprocess.run(
-            words, input=given, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            words, input=given, env=environment, capture_output=True, text=True, timeout=patience, check=False
         )
     except subprocess.TimeoutExpired:
-        return Answer(words, 1, "", f"{words[0]}: timed out after {PATIENCE:g} s")
+        return Answer(words, 1, "", f"{words[0]}: timed out after {patience:g} s")
     except OSError as error:
         return Answer(words, 127, "", f"{words[0]}: {error.strerror}")
 

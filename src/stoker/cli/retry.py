@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from stoker.cli.placed import run_again
 from stoker.cli.store_options import add_store, add_trials, open_at, say, store_of
 from stoker.cli.told import called, many
 from stoker.core.errors import UsageError
@@ -77,6 +78,6 @@ def _left(opened: Opened, trials: list[TrialId], fresh: bool) -> Iterator[tuple[
 
 def _by_whom(opened: Opened) -> str:
     if opened.state.is_stopped:
-        return "the study is stopped, and goes on with `stoker run`"
+        return f"the study is stopped, and goes on with {run_again(opened)}"
     at_work = sum(agent.life is Life.ALIVE for agent in opened.state.agents())
-    return f"{many(at_work, 'agent')} at work will see" if at_work else "`stoker run` does it"
+    return f"{many(at_work, 'agent')} at work will see" if at_work else f"{run_again(opened)} does it"

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.cli.placed import Places
 from stoker.cli.store_options import add_store, open_at, store_of
-from stoker.cli.told import slots_of, summary
+from stoker.cli.told import slots_of
 from stoker.core.errors import UsageError
 from stoker.core.values import Value, text
 from stoker.store.interface import StoreError
@@ -141,7 +141,7 @@ def _watch(opened: Opened, store: str, options: argparse.Namespace) -> int:
             began, counts = time.monotonic(), opened.state.counts()
             if canvas is not None:
                 _draw(canvas, page)
-            elif said != (said := summary(counts)):
+            elif said != (said := page.summary()):
                 sys.stdout.write(f"{time.strftime('%H:%M:%S')} {said}\n")
                 sys.stdout.flush()
             if not counts.running and not counts.waiting:

@@ -113,6 +113,12 @@ class Page:
         elif not options.failed and not options.running:
             yield from self._best_trials(width)
 
+    def summary(self) -> str:
+        """In one line: counts, and if there is nobody to do what is left."""
+        counts = self._opened.state.counts()
+        activity = self._activity(counts) if counts.running + counts.waiting else iter(())
+        return ", ".join([summary(counts), *(line.plain for line in islice(activity, 1))])
+
     def _look(self) -> None:
         """See what runs, and what finished last, in one go: of a large study it takes a moment."""
         state, lately = self._opened.state, deque[TrialNow](maxlen=LATELY)

@@ -196,8 +196,18 @@ def _row(known: Trials, now: TrialNow, body: Mapping[str, Any], metrics: Mapping
         *use,
         str(body.get("agent") or now.agent),
         stages,
-        str(body.get("why") or ""),
+        _why(str(body.get("why") or ""), stages),
     )
+
+
+def _why(told: str, stages: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why a trial failed: which stage, and how it ended, if no more is told than that it did."""
+    for stage, figures in stages.items() if told == "failed" else ():
+        if figures.get("signal"):
+            return f"{stage}: signal {figures['signal']}"
+        if figures.get("code"):
+            return f"{stage}: exit code {figures['code']}"
+    return told
 
 
 class Trials:

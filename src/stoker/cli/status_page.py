@@ -117,7 +117,7 @@ class Page:
         """In one line: counts, and if there is nobody to do what is left."""
         counts = self._opened.state.counts()
         activity = self._activity(counts) if counts.running + counts.waiting else iter(())
-        return ", ".join([summary(counts), *(line.plain for line in islice(activity, 1))])
+        return ", ".join([summary(counts), *(line.plain for line in activity if line.style == "yellow")])
 
     def _look(self) -> None:
         """See what runs, and what finished last, in one go: of a large study it takes a moment."""

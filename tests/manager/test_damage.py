@@ -119,16 +119,14 @@ def test_damaged_progress(
         place = tmp_path / f"{seed}"
         shutil.copytree(written, place)
         file = place / "progress.train.1-1.jsonl"
-        before = file.read_bytes()
         harm(file, random.Random(seed))
-        now = file.read_bytes() if file.exists() else b""
         manager, weights = going_on(place, make)
         assert (manager.start_epoch(), weights["epoch"]) == (4, 3)
         scores = manager.get_progress().get("score", [])
         assert set(scores) <= {0.25, 1.25, 2.25, 3.25}  # nothing is made up
         is_lost = sum(len(values) for values in manager.get_progress().values()) < 8
         assert ("values of it are missing" in capsys.readouterr().err) == is_lost
-        assert is_lost or now.split(b"\n")[1:] == before.split(b"\n")[1:]
+        assert is_lost or scores == [0.25, 1.25, 2.25, 3.25]
         manager.add_progress("score", 9.0)
         manager._close()
         assert list(progress.read(str(place), "train")["score"].values) == [*scores, 9.0]

@@ -6,7 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -158,3 +162,90 @@ def test_a_debugged_trial_knows_its_parameters(tmp_path: Path, monkeypatch: pyte
         assert said.returncode == 0, said.stderr
         assert "x is 7 False" in said.stdout
     assert not Path("stoker-trial").exists()
+
+
+@pytest.mark.parametrize("where", range(1, 30))
+def test_an_interrupt_while_values_are_settled_loses_and_doubles_nothing(tmp_path: Path, where: int) -> None:
+    """An exception at every line of it in turn, as a handler of Ctrl-C raises it; then training goes on."""
+    made = Progress(Trial({}, str(tmp_path)), writes=False)
+    for value in range(3):
+        made.add("loss", float(value), None)
+    lines = 0
+
+    def interrupt(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code.co_name != "_settle_first":
+            return None
+        if event == "line":
+            lines += 1
+            if lines == where:
+                raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with suppress(KeyboardInterrupt):
+            made.series  # noqa: B018
+    finally:
+        sys.settrace(before)
+    made.add("loss", 3.0, None)
+    assert list(made.series["loss"].values) == [0, 1, 2, 3]
+    assert list(made.series["loss"].steps) == [0, 1, 2, 3]
+    assert len(made.series["loss"].seconds) == 4
+
+
+def test_a_handler_that_looks_at_progress_while_it_is_settled(tmp_path: Path) -> None:
+    made = Progress(Trial({}, str(tmp_path)), writes=False)
+
+    def look(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_name == "_settle_first":
+            made.counts()
+            return look
+        return None
+
+    for value in range(50):
+        made.add("loss", float(value), None)
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        found = list(made.series["loss"].values)
+    finally:
+        sys.settrace(before)
+    assert found == [*range(50)]
+
+
+def test_where_no_thread_can_be_started_progress_is_written_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    made = Progress(Trial({}, str(tmp_path)))
+    made.add("loss", 1.0, None)
+    made.close()
+    assert list(read(str(tmp_path), "train")["loss"].values) == [1.0]
+
+
+def test_what_comes_after_the_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Progress(Trial({}, str(tmp_path)))
+    made.add("loss", 1.0, None)
+    made.close()
+    made.add("loss", 2.0, None)
+    assert "loss is told after the end of the trial, and not kept" in capsys.readouterr().err
+
+
+def test_a_damaged_line_does_not_shift_the_steps_of_others(tmp_path: Path) -> None:
+    made = Progress(Trial({}, str(tmp_path)))
+    for start in (0, 10, 20):
+        for value in range(start, start + 10):
+            made.add("loss", float(value), None)
+        made.flush()
+    made.close()
+    (path,) = tmp_path.glob("progress.*")
+    lines = path.read_text().splitlines()
+    lines[2] = lines[2].replace("15", "16", 1)
+    path.write_text("\n".join(lines) + "\n")
+    series = read(str(tmp_path), "train")["loss"]
+    assert list(series.steps) == [*range(10), *range(20, 30)] == list(series.values)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stoker.cli.store_options import open_at
 from stoker.report import figures, images
-from stoker.report.charts import Chart, axis, scale
+from stoker.report.charts import Chart, Panel, Trace, axis, scale
 from stoker.report.curves import thinned
 from stoker.report.figures import FIGURES
 from stoker.report.importance import explained, importance, ranks
@@ -20,6 +20,7 @@ from stoker.report.recorded import Recorded
 from stoker.report.results import Results, gather, spread
 from stoker.report.rows import Row
 from tests.report.made import BEGAN, results, row
+from tests.report.test_rows import Fact, Try, study
 from tests.store.needs import need
 from tests.stories.command import stoker
 
@@ -187,6 +188,42 @@ def test_axes_fit_what_they_are_about() -> None:
     assert scale("n", [8, 64, 8])[0].at == (8.0, 64.0)
     assert images.nice(0, 9) == [0, 5]
     assert images.nice(0, 1) == [0, 0.25, 0.5, 0.75, 1]
+
+
+@pytest.mark.parametrize("size", [1e-290, 1e-14, 1e-5, 1.0, 1e9, 1e300])
+def test_ticks_of_any_size(size: float) -> None:
+    assert images.nice(0, 3 * size) == pytest.approx([0, size, 2 * size, 3 * size], rel=1e-9, abs=0)
+    assert images.nice(inf, inf) == [inf]
+
+
+def test_a_value_alone_is_a_dot() -> None:
+    line = Trace("line", range(6), [1.0, nan, 2.0, nan, 1.0, 2.0], "main", ("a",))
+    panel = Panel("", (line,), axis("x", range(6)), axis("y", [1.0, 2.0]))
+    kinds = [one.kind for one in images.shapes(panel, 300, 200) if one.colour == "main"]
+    assert kinds == ["dot", "dot", "line"]
+
+
+def test_names_of_anything_are_valid_xml() -> None:
+    names = ["a\x00b\x1b[31m", "\udcff", "\ufffe<&>", "two\nlines"]
+    found = results(
+        [row(n, {names[0]: n, "b": n % 2}, 1.0 + n, name=name) for n, name in enumerate(names, 1)]
+    )
+    for chart in (draw(found) for draw in FIGURES.values()):
+        told = images.svg(chart)
+        told.encode()
+        ET.fromstring(told)  # noqa: S314
+        for panel in chart.panels:
+            ET.fromstring(images.panel_svg(panel, chart.is_wide))  # noqa: S314
+
+
+def test_trials_without_a_finite_value_are_not_counted_as_left_out() -> None:
+    facts = [
+        Fact("finished", (Try(1.0, {"loss": [value], "other": [1.0]}),)) for value in (nan, inf, 1.0, -inf)
+    ]
+    with study([{"a": [1, 2, 3, 4]}], facts, ("loss", "min")) as written:
+        chart = figures.sweeps(gather(Recorded(written.opened)))
+    assert [panel.title for panel in chart.panels] == ["sweep 1 · 1 trial"]
+    assert "Of many trials" not in chart.note
 
 
 def test_some_curves_stand_for_many() -> None:

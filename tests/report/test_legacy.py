@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -230,3 +231,83 @@ def test_a_directory_without_trials_is_refused(
     Path("output/plots").mkdir(parents=True)
     assert main(words) == 2
     assert capsys.readouterr().err == "stoker: there is no study in output; `stoker run` makes one\n"
+
+
+def test_aliases_without_end_are_not_followed(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = "a: &a [x, x, x, x, x, x, x, x, x]\n"
+    many += "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    trial("Bomb", many, "")
+    trial("Long", f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 1000)}]\n", "")
+    trial("Round", "a: &a [*a]\n", "")
+    trial("Key", "? &a [x]\n: 1\nb: *a\n", "")
+    trial("Plain", "a: &a [1]\nb: *a\n", "")
+    origin = legacy.Unrecorded("output")
+    made = {row.name: row.params for row in origin.rows()}
+    assert made == {
+        "Bomb": {},
+        "Long": {},
+        "Round": {},
+        "Key": {"b": '["x"]'},
+        "Plain": {"a": "[1]", "b": "[1]"},
+    }
+    list(origin.rows())
+    told = capsys.readouterr().err
+    assert told == "stoker: what `param` says cannot be read, and is left out: Bomb, Long and Round\n"
+
+
+def test_an_empty_param_is_nothing_to_complain_of(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial("Empty", "", "")
+    assert [row.params for row in legacy.Unrecorded("output").rows()] == [{}]
+    assert capsys.readouterr().err == ""
+
+
+def test_pipes_are_not_waited_for(output: Path) -> None:
+    for name in ("log.test.20230316.030151", "log.other.20230316.030151", "progress.test.1-2.jsonl"):
+        os.mkfifo(output / "Norm_new-Moment_10" / name)
+    write_progress(output / "Norm_new-Moment_10", Fact("finished", (Try(1.0, {"loss": [1.0]}),)))
+    (output / "Norm_new-Moment_10/progress.test.1-1.jsonl").touch()
+    os.mkfifo(output / "Norm_batch" / "progress.train.1-1.jsonl")
+    (output / "Norm_batch/stat").unlink()
+    os.mkfifo(output / "Norm_batch" / "stat")
+    origin = legacy.Unrecorded(str(output), "params.yaml")
+    made = {row.name: row for row in origin.rows()}
+    assert {name: one.last for name, one in made["Norm_new-Moment_10"].metrics.items()} == {
+        "bleu": 12.5,
+        "loss": 1.0,
+    }
+    assert made["Norm_batch"].status == "waiting"
+    assert {*origin.logs(made["Norm_new-Moment_10"])} == {"train", "test"}
+    assert [*origin.series(made["Norm_new-Moment_10"])] == ["train"]
+
+
+def test_a_directory_that_nobody_may_read_is_skipped(output: Path) -> None:
+    trial("Secret", "a: 1\n", "").chmod(0)
+    Path().chmod(0o755)
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
+    try:
+        names = [row.name for row in legacy.Unrecorded(str(output)).rows()]
+    finally:
+        os.seteuid(was)
+        (output / "Secret").chmod(0o755)
+    assert names == ["Norm_batch", "Norm_new-Moment_9", "Norm_new-Moment_10", "Torn"]
+
+
+def test_names_that_are_no_text(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need("pandas", "pyarrow")
+    from pandas import read_parquet
+
+    os.rename(os.fsencode(output / "Norm_batch"), os.fsencode(output) + b"/Norm_\xff")  # noqa: PTH104
+    write_progress(output / os.fsdecode(b"Norm_\xff"), Fact("finished", (Try(1.0, {"loss": [1.0]}),)))
+    assert main(["table", str(output), "--format", "parquet", "--to", "t.parquet"]) == 0
+    assert "Norm_\ufffd" in list(read_parquet("t.parquet")["name"])
+    study = stoker.open(str(output))
+    assert "Norm_\ufffd" in list(study.table()["name"])
+    assert "Norm_\ufffd" in list(study.progress()["name"])
+    assert main(["report", str(output), "-o", "r.html"]) == 0
+    capsys.readouterr()

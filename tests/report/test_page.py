@@ -94,7 +94,7 @@ def test_numbers_that_are_none_and_names_that_mean_something_to_javascript() -> 
     check(body)
     told = data(body)
     place = [column["name"] for column in told["columns"]].index("__proto__")
-    assert [one[place] for one in told["rows"]] == ["-inf", 2.0, "inf", "nan"]
+    assert [one[place] for one in told["rows"]] == [["-inf"] * 2, 2.0, ["inf"] * 2, ["nan"] * 2]
 
 
 def test_the_best_trials_come_first_and_numbers_keep_their_digits() -> None:
@@ -103,7 +103,7 @@ def test_the_best_trials_come_first_and_numbers_keep_their_digits() -> None:
     told = data(body)
     assert [one[0] for one in told["rows"][:3]] == ["1", "2", "3"]
     place = [column["name"] for column in told["columns"]].index("loss")
-    assert told["rows"][0][place] == 1.1234568
+    assert told["rows"][0][place] == 1.123456789
     assert body.count('<td class="good">finished') == 100  # for those who read it without scripts
     assert "299 trials" in body
 

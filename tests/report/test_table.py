@@ -160,14 +160,25 @@ def test_conditions(rows: list[Row], sign: str, wanted: Any, data: st.DataObject
     params, told = names_of(rows, None)
     column = data.draw(st.sampled_from([*params, *told, "status", "seconds"]))
     word = text(wanted)
-    made = make(
-        rows,
-        None,
-        ["trial"],
-        where=f"{column} {sign} '{word}'" if "'" not in word else f"{column}{sign}{word}",
-    )
+    if column == "status":
+        word = data.draw(st.sampled_from(STATES))
+    where = f"{column} {sign} '{word}'" if "'" not in word else f"{column}{sign}{word}"
     cells = {str(row.trial.number): cell(row, column, rows, None) for row in rows}
+    is_numeric = not any(isinstance(found, (str, bool)) for found in cells.values()) and column != "status"
+    if is_numeric and sign not in ("=", "!=") and not is_number(word):
+        with pytest.raises(UsageError, match="is no number"):
+            make(rows, None, ["trial"], where=where)
+        return
+    made = make(rows, None, ["trial"], where=where)
     assert made.column("trial") == [number for number, found in cells.items() if holds(found, sign, word)]
+
+
+def is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def holds(found: Cell, sign: str, word: str) -> bool:
@@ -200,13 +211,11 @@ def test_groups(rows: list[Row], objective: Objective | None, data: st.DataObjec
     made = group(rows, objective, names)
     assert made.columns[: len(names)] == tuple(names)
     finished = [row for row in rows if row.status == "finished"]
-    keys = [
-        [(type(c), repr(c)) for c in (cell(row, name, rows, objective) for name in names)] for row in finished
-    ]
+    keys = [[value_of(cell(row, name, rows, objective)) for name in names] for row in finished]
     distinct = [key for place, key in enumerate(keys) if key not in keys[:place]]
     assert len(made.rows) == len(distinct)
     for got in made.rows:
-        key = [(type(c), repr(c)) for c in got[: len(names)]]
+        key = [*map(value_of, got[: len(names)])]
         mine = [row for row, own in zip(finished, keys, strict=True) if own == key]
         assert got[len(names)] == len(mine)
         for place, column in enumerate(told):
@@ -220,6 +229,24 @@ def test_groups(rows: list[Row], objective: Objective | None, data: st.DataObjec
         ranked = [value for value in means if isinstance(value, float) and not isnan(value)]
         assert ranked == sorted(ranked, reverse=objective.goal == "max")
         assert all(not isinstance(value, float) or isnan(value) for value in means[len(ranked) :])
+
+
+def value_of(found: Cell) -> tuple[str, str]:
+    if isinstance(found, (int, float)) and not isinstance(found, bool):
+        return "number", repr(float(found))
+    return type(found).__name__, repr(found)
+
+
+def test_a_number_is_one_group_however_it_is_written() -> None:
+    spelled: list[Value] = [Spelled("1e-2"), 0.01, Spelled("1.0e-2"), nan, float("nan"), True, 1, 1.0, "1"]
+    rows = [Row(TrialId(1, n), "x", "", {"lr": value}, "finished", {}) for n, value in enumerate(spelled, 1)]
+    assert [(text(lr), count) for lr, count in group(rows, None, ["lr"]).rows if lr is not None] == [
+        ("1e-2", 3),
+        ("nan", 2),
+        ("true", 1),
+        ("1", 2),
+        ("1", 1),
+    ]
 
 
 def slow_mean(found: list[float]) -> float | None:
@@ -254,7 +281,7 @@ def test_means_of_numbers_that_are_too_large_to_add() -> None:
 # Names and conditions that people write
 
 NOTES: list[dict[str, Value]] = [
-    {"lr": Spelled("1e-3"), "flag": True, "note": "x and y"},
+    {"lr": Spelled("1e-3"), "flag": True, "note": "x and y", "huge": 10**330},
     {"lr": 0.1, "flag": False, "note": "a=b"},
     {"lr": 7, "count": 2**70},
 ]
@@ -292,6 +319,17 @@ def chosen(where: str) -> list[Cell]:
         ("loss.min<0.3", ["two"]),
         ("count=1180591620717411303424", ["other"]),
         ("name>other", ["two", "ten"]),
+        ("lr>0.01 AND lr<5", ["ten"]),
+        ("trial=1.2", ["two"]),
+        ("trial!=1.2", ["ten", "other"]),
+        ("name!=it's and lr<1", ["two", "ten"]),
+        ("lr<1 and name!=it's", ["two", "ten"]),
+        ("name!='it's' and lr<1", ["two", "ten"]),
+        ("note='x and y' and name!='a or b'", ["two"]),
+        ("status!=", ["two", "ten", "other"]),
+        ("huge=5", []),
+        ("huge>5", ["two"]),
+        ("huge=nan", []),
         ("  ", ["two", "ten", "other"]),
     ],
 )
@@ -308,6 +346,26 @@ def test_what_a_condition_means(where: str, names: list[str]) -> None:
         ("loss.mean=1", "there is no column 'loss.mean'"),
         ("name~(", "is no regular expression"),
         ("trial<x", "'x' is no number of a trial"),
+        ("trial=x", "'x' is no number of a trial"),
+        ("trial<" + "9" * 5000, "is no number of a trial"),
+        ("lr>0,1", "'0,1' is no number; decimals have a point"),
+        ("lr=0,1", "'0,1' is no number; decimals have a point"),
+        ("lr<0.2, flag=true", "joined by `and`, not by a comma"),
+        ("lr=0.2,flag=true", "joined by `and`, not by a comma"),
+        ("lr=>0.1", "write `>=`"),
+        ("lr = < 0.1", "write `<=`"),
+        ("lr<>0.1", "write `!=`"),
+        ("lr>0.1 and", "a condition is missing"),
+        ("lr>0.1 and  and flag=true", "a condition is missing"),
+        ("and", "a condition is missing"),
+        ("lr>0.1 or lr<3", "leave out `or`"),
+        ("name='a' OR name='b'", "leave out `OR`"),
+        ("name='a and lr>1", "a quote is not closed"),
+        ("lr>high", "'high' is no number, and 'lr' has nothing but numbers"),
+        ("loss<x", "'x' is no number"),
+        ("seconds<", "'' is no number"),
+        ("status=done", "there is no status 'done'; there are .*finished"),
+        ("loss.best<1", "'loss.best': nothing says what is good"),
     ],
 )
 def test_conditions_that_cannot_be_meant(where: str, message: str) -> None:
@@ -343,12 +401,15 @@ def test_a_column_whose_name_begins_with_a_sign_can_be_sorted_by() -> None:
     assert make(rows, None, ["name"], "--x").column("name") == ["two", "ten"]
 
 
-def test_the_best_of_a_metric_that_is_not_the_objective_is_its_lowest() -> None:
+def test_only_the_objective_has_a_best() -> None:
     row = ROWS[0]._replace(metrics={"loss": Numbers(0.5, 0.25, 2.0, 3), "acc": Numbers(0.5, 0.1, 0.9, 3)})
-    made = make(
-        [row], Objective("acc", "max"), ["acc", "acc.best", "acc.last", "loss", "loss.best", "loss.max"]
-    )
-    assert made.rows == [(0.9, 0.9, 0.5, 0.5, 0.25, 2.0)]
+    made = make([row], Objective("acc", "max"), ["acc", "acc.best", "acc.last", "loss", "loss.max"])
+    assert made.rows == [(0.9, 0.9, 0.5, 0.5, 2.0)]
+    for objective in (None, Objective("acc", "max")):
+        with pytest.raises(UsageError, match=r"write loss\.max or loss\.min"):
+            make([row], objective, ["loss.best"])
+        with pytest.raises(UsageError, match=r"'loss\.best'"):
+            make([row], objective, sort="loss.best")
 
 
 def test_a_group_by_a_parameter_that_is_named_as_a_column_of_its_own() -> None:

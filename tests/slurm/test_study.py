@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from collections import Counter
 from contextlib import suppress
@@ -248,3 +250,20 @@ def test_where_there_is_no_slurm(study: Study, tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert refused.stderr == "stoker: there is no sbatch here: use Slurm from a login node of its cluster\n"
     assert not Path("output").exists()
+
+
+def test_a_controller_that_answers_late_does_not_double_jobs(study: Study, tmp_path: Path) -> None:
+    """A submission that was accepted, though sbatch says that it timed out, is not made again."""
+    late = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    real = shutil.which("sbatch")
+    is_test = '[[ " $* " == *" --test-only "* ]]'
+    script = f'#!/bin/bash\n{real} "$@" || exit\n{is_test} && exit\necho {late!r} >&2; exit 1\n'
+    (tmp_path / "sbatch").write_text(script, encoding="utf-8")
+    (tmp_path / "sbatch").chmod(0o755)
+    study.variables["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    study.write("template: sleep 30\nengine: {slurm: {agents: 2}}\n---\nn: [1, 2, 3, 4]\n")
+    refused = study("run", "--on", "slurm")
+    assert refused.returncode == 2
+    assert "`stoker status` tells whether the job is there" in refused.stderr
+    assert len(study.jobs()) == 2
+    assert "slurm: 2" in study("status").stdout

@@ -66,16 +66,19 @@ def test_script() -> None:
         "# An agent of Stoker, for the study norms: /home/eva/norms\n"
         "cd -- /home/eva/norms || "
         '{ echo "stoker: $(hostname) does not see "/home/eva/norms >&2; exit 72; }\n'
-        """trap 'echo "stoker: setup failed: $BASH_COMMAND" >&2; exit 73' ERR\n"""
+        "{\n"
         "module load cuda/12\n"
+        "} || { echo stoker: setup failed: 'module load cuda/12' >&2; exit 73; }\n"
+        "{\n"
         'source "$HOME/venv/bin/activate"\n'
-        "trap - ERR\n"
+        "} || { echo stoker: setup failed: 'source \"$HOME/venv/bin/activate\"' >&2; exit 73; }\n"
         "[ -x /home/eva/stoker/bin/python ] || "
         '{ echo "stoker: $(hostname) does not see "/home/eva/stoker/bin/python >&2; exit 72; }\n'
         'IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"\n'
         'if ((${#gpus[@]})); then slots=("${!gpus[@]}"); else slots=(auto); fi\n'
         "exec /home/eva/stoker/bin/python -E -m stoker agent /home/eva/norms/output --allotted --idle 300 "
-        '--renew 1 -r "${slots[@]}" --placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"\n'
+        '--grace 105 --renew 1 -r "${slots[@]}" '
+        '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"\n'
     )
 
 
@@ -103,6 +106,8 @@ def test_names_are_only_names(name: str, tmp_path: Path) -> None:
         "--allotted",
         "--idle",
         "300",
+        "--grace",
+        "105",
     ]
     assert ran.stdout == "\n".join([*expected, "-r", "0,1", "", "--placed", "slurm:_", ""])
     assert not (tmp_path / "hacked").exists()
@@ -284,3 +289,17 @@ def test_partitions_and_arrays() -> None:
 )
 def test_what_is_worth_another_try(said: str, is_busy: bool) -> None:
     assert queue.is_busy(said) is is_busy
+
+
+@pytest.mark.parametrize(
+    "extra", ["--array=0-3%2", "-a 0-3", "--job-name=x", "-J x", "--wrap=true", "--test-only"]
+)
+def test_options_that_are_not_the_users(extra: str) -> None:
+    with pytest.raises(UsageError, match=r"engine\.slurm\.extra: .* that is Stoker's"):
+        options(SITE, {"extra": [extra]}, "0-0")
+
+
+def test_the_same_store_has_the_same_mark_whatever_the_study_file_is_called() -> None:
+    marks = {Site(name, "/home/eva/norms/output", "/home/eva/norms").mark for name in ("a", "b")}
+    assert len(marks) == 1
+    assert marks.pop().startswith("stoker-norms-")

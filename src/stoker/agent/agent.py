@@ -73,6 +73,11 @@ class Agent:
             await chore.ended.wait()
         await self._beat(left=True)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it holds claims."""
+        return bool(self._known.own)
+
     def leave(self) -> None:
         """Give everything back and go, as soon as possible: the machine is being taken away."""
         self._stop_chores()

@@ -61,6 +61,7 @@ class Terms:
     only: int | None = None  # the iteration whose trials are wanted; None for all
     placed: str = ""  # what the engine that placed it calls its place
     idle: float = inf  # seconds without a trial after which it leaves
+    grace: float = 10.0  # seconds that stages have to end when they are asked to
     is_allotted: bool = False  # a scheduler gave this job its GPUs, and other machines see the directory
 
 
@@ -351,9 +352,8 @@ class LocalWorld:
         timeout = next(known.timeout for known in newest.study.stages if known.name == stage)
         log = f"{directory}/log.{stage}.{_now()}{f'.{trial.name}' if planned.is_flat else ''}"
         own = self._about(attempt, stage, trial.params, newest)
-        return Spec(
-            commands[stage], log, self._environment(slot, newest), own, self._workplace(newest), timeout
-        )
+        environment, where = self._environment(slot, newest), self._workplace(newest)
+        return Spec(commands[stage], log, environment, own, where, timeout, self._terms.grace)
 
     def _about(
         self, attempt: Attempt, stage: str, params: Mapping[str, Value], planned: Planned
@@ -460,7 +460,7 @@ class LocalWorld:
     def _leave_if_idle(self) -> None:
         """Others are at work on what is left, and somebody else may want this machine."""
         now = self.loop.now()
-        if self._running or self._starting:
+        if self._agent.is_at_work:
             self._worked = now
         elif now - self._worked > self._terms.idle:
             self._complain(f"nothing to do for {self._terms.idle:g} s: this agent leaves")

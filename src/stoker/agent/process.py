@@ -34,7 +34,7 @@ class Events:
         """Send an event, now or when the reader has caught up."""
         if self._descriptor is None:
             return
-        line = json.dumps(event, ensure_ascii=False).encode(errors="surrogateescape") + b"\n"
+        line = json.dumps(event).encode() + b"\n"  # ASCII, whatever names are made of
         with self._lock:
             if not self._is_draining:
                 line = self._write(line)

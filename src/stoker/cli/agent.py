@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("--events", "--only", "--control", "--renew"):  # for whoever starts it
         parser.add_argument(name, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--idle", type=float, default=inf, help=argparse.SUPPRESS)
+    parser.add_argument("--grace", type=float, default=10.0, help=argparse.SUPPRESS)
     parser.add_argument("--placed", default="", help=argparse.SUPPRESS)
     parser.add_argument("--allotted", action="store_true", help=argparse.SUPPRESS)
 
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     leaving = Leaving(options.store, options.placed, options.renew) if options.placed else None
     if leaving is not None:
         tell = leaving.listen(tell)
-    terms = Terms(options.only, options.placed, options.idle, options.allotted)
+    terms = Terms(options.only, options.placed, options.idle, options.grace, options.allotted)
     code = join(options.store, slots, guard, tell, Control(options.control), terms)
     if leaving is not None:
         try:
@@ -70,12 +72,17 @@ def run(options: argparse.Namespace) -> int:
         except StokerError as error:  # its own work is done
             told = str(error)
         if told:
-            sys.stdout.write(f"{time.strftime('%H:%M:%S')} NOTE  {printable(told)}\n")
+            _print({"event": "note", "text": told})
     return code
 
 
 def _print(event: dict[str, Any]) -> None:
-    """What happens, a line each, for a person or a log."""
+    """What happens, a line each, for a person or a log, which may be on a disk that is full."""
+    with suppress(OSError):
+        _print_line(event)
+
+
+def _print_line(event: dict[str, Any]) -> None:
     when = time.strftime("%H:%M:%S")
     if event["event"] == "start":
         sys.stdout.write(f"{when} START {event['stage']} {event['trial']} {printable(event['name'])}\n")

@@ -42,7 +42,8 @@ class Begun:
 
 def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     """Make the study, or go on with the one that is there."""
-    check_slots(chosen)  # what is odd about them, the agent tells
+    if "local" in getattr(options, "on", "local").split(","):
+        check_slots(chosen)  # what is odd about them, the agent tells
     place = _open(chosen.output)
     body = plan_body(chosen.study, _asked(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
     iteration = add_plan(place.store, body)

@@ -92,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{printable(line)}\n")
     sys.stderr.flush()
     if not begun.is_left:
+        _cancel_what_waits(begun.opened)
         return 0
     _place(elsewhere, begun)
     if "local" not in _names(options):
@@ -104,7 +105,19 @@ def run(options: argparse.Namespace) -> int:
     code = watch(begun, plain=options.plain)
     if code == 130 and elsewhere:
         sys.stderr.write(f"agents on {', '.join(elsewhere)} go on; `stoker stop` ends them\n")
+    elif code in (0, 1):
+        _cancel_what_waits(begun.opened)
     return code
+
+
+def _cancel_what_waits(opened: Opened) -> None:
+    """Jobs of engines that have not begun, if nothing is left for them to do."""
+    from stoker.cli.placed import remove_all
+
+    opened.refresh()
+    counts = opened.state.counts()
+    if not counts.waiting + counts.running:
+        sys.stderr.writelines(f"{printable(told)}\n" for told in remove_all(opened, waiting_only=True))
 
 
 def _names(options: argparse.Namespace) -> list[str]:

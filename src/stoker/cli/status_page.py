@@ -201,8 +201,10 @@ class Page:
 
     def _are_coming(self) -> bool:
         """Whether agents are placed already, and only have to begin."""
-        placed = (one for _, found in self._places.look() if not isinstance(found, str) for one in found)
-        return any(one.state is not Standing.ENDED for one in placed)
+        for _, found in self._places.look():
+            if isinstance(found, str) or any(one.state is not Standing.ENDED for one in found):
+                return True  # also if nobody can tell
+        return False
 
     # Agents
 

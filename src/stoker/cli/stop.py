@@ -62,7 +62,8 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
         return not busy and not state.counts().running
 
     code = _wait(opened, is_over, f"stopped; {run_again(opened)} goes on with it")
-    _remove(opened)
+    if code == 0:  # else some still save
+        _remove(opened)
     return code
 
 

@@ -50,7 +50,8 @@ class Site:
     def mark(self) -> str:
         """A name for whatever is placed, by which it is found again: no engine's ids are kept."""
         store = self.store if "://" in self.store else os.path.realpath(self.store)
-        study = re.sub(r"[^A-Za-z0-9_.-]+", "_", self.name).strip("_.-")[:30] or "study"
+        words = [word for word in store.split("/") if word not in ("", "output")]
+        study = re.sub(r"[^A-Za-z0-9_.-]+", "_", words[-1] if words else "").strip("_.-")[:30] or "study"
         return f"stoker-{study}-{hashlib.sha256(store.encode(errors='surrogateescape')).hexdigest()[:8]}"
 
     @property

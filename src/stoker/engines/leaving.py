@@ -69,7 +69,8 @@ class Leaving:
         from stoker.engines.slurm import Slurm
 
         slurm = engine_of(opened, self._engine)
-        return f"job {slurm.renew(self._renew)} goes on" if isinstance(slurm, Slurm) else ""
+        job = slurm.renew(self._renew) if isinstance(slurm, Slurm) else ""
+        return f"job {job} goes on" if job else ""
 
     def _got_somewhere(self, output: Path | None) -> bool:
         """Whether a stage finished, or a trial wrote files that it may go on from."""

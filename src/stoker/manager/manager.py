@@ -310,7 +310,7 @@ class Manager:
 
     def get_progress(self) -> dict[str, list[float]]:
         """All series so far, those of earlier attempts included."""
-        return {name: list(series.values) for name, series in self._progress.series.items()}
+        return {name: list(series.values) for name, series in list(self._progress.series.items())}
 
     # Saving
 
@@ -423,12 +423,16 @@ class Manager:
         signals.ignore()
 
     def _result(self) -> dict[str, Any]:
-        last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
+        last = self._last_values()
         best = None
         if self._goal is not None and self._best is not None:
             (metric, goal), (place, value) = self._goal, self._best
             best = {"metric": metric, "goal": goal, "value": value, "place": place}
         return {"attempt": list(self._trial.attempt), "best": best, "last": last}
+
+    def _last_values(self) -> dict[str, float]:
+        found = list(self._progress.series.items())
+        return {name: series.values[-1] for name, series in found if series.values}
 
     def _export_best(self) -> None:
         """The best model as torch reads it, for people: `best.pt` in the trial's directory."""
@@ -456,7 +460,7 @@ class Manager:
     def _should_leave_now(self) -> bool:
         """Between two saves: only if nothing is ever saved, or little time is left."""
         passed = time.monotonic() - signals.asked
-        is_never_saved = not self._tracked and not self._saver.has_saved
+        is_never_saved = not (self._tracked or self._saver.has_saved or self._saver.is_busy)
         return is_never_saved or passed > GRACE / 2
 
     def _leave_if_asked(self) -> None:
@@ -507,7 +511,7 @@ class Manager:
             return
         round_, attempt = self._trial.attempt
         path = os.path.join(self._trial.directory, f"error.{self._trial.stage}.{round_}-{attempt}.json")
-        last = {name: series.values[-1] for name, series in self._progress.series.items() if series.values}
+        last = self._last_values()
         told = {"error": type(error).__name__, "message": str(error), "traceback": trace}
         try:
             _write_json(path, {**told, "hyparams": dict(self.get_hyparams()), "progress": last})

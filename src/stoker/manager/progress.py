@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 EVERY = 0.5
 """Seconds between two looks for something to write: so much a crash may lose."""
+MANY = 10_000
+"""So many values wait for a thread; more of them only where there is none."""
 
 
 class Series:
@@ -42,19 +44,22 @@ class Series:
     def rows(self, begin: int, end: int) -> dict[str, Any]:
         """A part of it, as it stands in a file. Steps that count from 0 are left out."""
         steps = [int(step) if step == int(step) else step for step in self.steps[begin:end]]
-        told = {
+        told: dict[str, Any] = {
             "values": [_short(value) for value in self.values[begin:end]],
             "times": [round(t, 3) for t in self.seconds[begin:end]],
         }
         if steps != list(range(begin, end)):
             told["steps"] = steps
+        elif begin:
+            told["at"] = begin  # should a line before this one be damaged
         return told
 
     def extend(self, line: Mapping[str, Any]) -> None:
         """What a line of a file adds."""
         values = line["values"]
         begin = len(self.values)
-        steps = line.get("steps") or range(begin, begin + len(values))
+        at = line.get("at", begin)
+        steps = line.get("steps") or range(at, at + len(values))
         times = line.get("times") or [0.0] * len(values)
         if not len(values) == len(steps) == len(times):
             raise ValueError("a line of different lengths")
@@ -85,40 +90,64 @@ class Progress:
         self._after: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # of those who write
-        self._settling = threading.RLock()
+        self._settling, self._settler = threading.Lock(), 0  # 0, or the thread that does it
+        self._doing: object = None  # what is being put into its series, and how many values that had
+        self._before = 0
         self._stop = threading.Event()
         self._began = False  # the file has its first line
         self._error = ""
 
     def add(self, name: str, value: float, step: float | None) -> None:
         """Add a value. This is what training waits for, so the rest of the work is done later."""
-        if name not in self._names:
+        if name not in self._names or len(self._news) > MANY:
             self._begin(name)
         self._news.append((name, value, step, now()))
 
     @property
     def series(self) -> dict[str, Series]:
         """All series, with all that was added."""
-        with self._settling:
-            for _ in range(len(self._news)):
-                name, value, step, second = self._news.popleft()
-                series = self._series.get(name)
-                if series is None:
-                    series = self._series[name] = Series()
-                series.steps.append(len(series.values) if step is None else step)
-                series.seconds.append(second)
-                series.values.append(value)
-            return self._series
+        if self._settler != threading.get_ident():  # else a signal came in the middle, and its handler asks
+            with self._settling:
+                try:
+                    self._settler = threading.get_ident()
+                    while self._news:
+                        self._settle_first()
+                finally:
+                    self._settler = 0
+        return self._series
+
+    def _settle_first(self) -> None:
+        """Put what was added first into its series. What an interrupt left half done is done again."""
+        first = self._news[0]
+        name, value, step, second = first
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = Series()
+        if self._doing is first:
+            series.cut(self._before)
+        self._before = len(series.values)
+        self._doing = first
+        series.steps.append(self._before if step is None else step)
+        series.seconds.append(second)
+        series.values.append(value)
+        self._news.popleft()
 
     def _begin(self, name: str) -> None:
+        """Before a new series, and now and then where no thread writes."""
         if not isinstance(name, str):
             raise TypeError(f"a series has a text for its name, not {name!r}")
+        if self._stop.is_set():
+            self._complain(f"{name} is told after the end of the trial, and not kept")
         self._names.add(name)
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._write_now_and_then, name="stoker progress", daemon=True
-            )
-            self._thread.start()
+        if not self._writes:
+            self.series  # noqa: B018  (settles what was added)
+        elif self._thread is None and not self._stop.is_set():
+            thread = threading.Thread(target=self._write_now_and_then, name="stoker progress", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads: it is written when the trial is saved, and in the end
+                return
+            self._thread = thread
 
     def counts(self) -> dict[str, int]:
         """How long each series is."""
@@ -188,12 +217,13 @@ class Progress:
             self._thread.join(5.0)
         self._thread = None
         self.flush()
+        self._names.clear()
 
     def forget_thread(self) -> None:
         """In a forked child, which has no such thread and must not write."""
         self._writes, self._thread = False, None
         self._names.clear()
-        self._lock, self._settling = threading.Lock(), threading.RLock()
+        self._lock, self._settling, self._settler = threading.Lock(), threading.Lock(), 0
 
 
 def head(trial: Trial, after: Mapping[str, Any] | None = None) -> str:

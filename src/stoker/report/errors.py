@@ -26,6 +26,7 @@ MOST_READ = 2_000
 """So many logs are read; of a study in a bucket, where each costs some requests, a tenth of that."""
 
 _TAIL = 32 * 1024
+_LONGEST = 1_000  # characters of a line that are compared
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s*File "(.+)", line \d+(?:, in (.+))?')
@@ -202,7 +203,7 @@ def _by_traceback(stage: str, lines: Sequence[str]) -> Cause | None:
     if not begins:
         return None
     frames: list[tuple[str, str]] = []
-    for line in lines[begins[-1] + 1 :]:
+    for line in (line[:_LONGEST] for line in lines[begins[-1] + 1 :]):
         if match := _FRAME.match(line):
             frames.append((match[1], match[2] or ""))
         elif line and not line[0].isspace() and (told := _EXCEPTION.fullmatch(line)):
@@ -228,6 +229,7 @@ def _by_exit(stage: str, told: Any, lines: Sequence[str]) -> Cause:
 
 def usual(line: str) -> str:
     """A line without what differs from one run to the next."""
+    line = line[:_LONGEST]
     for pattern, word in _VARYING:
         line = pattern.sub(word, line)
     return line[:200]

@@ -139,7 +139,7 @@ class Examiner:
         from pandas import DataFrame
 
         found, taken = list(self.experiments.values()), set[str]()
-        params = dict.fromkeys(name for one in found for name in one.param if not name.startswith("_"))
+        params = dict.fromkeys(name for one in found for name in one.param if not str(name).startswith("_"))
         metrics = dict.fromkeys(name for one in found for name in one.metric)
         cells = {free(name, taken, "param"): [one.param.get(name) for one in found] for name in params}
         if concise:
@@ -147,7 +147,7 @@ class Examiner:
         cells |= {free(name, taken, "metric"): [one.metric.get(name) for one in found] for name in metrics}
         if print_tsv:
             rows = [tuple(map(_cell, row)) for row in zip(*cells.values(), strict=True)]
-            sys.stdout.write(as_tsv(Table(tuple(cells), rows)))
+            sys.stdout.write(as_tsv(Table(tuple(map(str, cells)), rows)))
         made: DataFrame = DataFrame(cells)
         return made
 

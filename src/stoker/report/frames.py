@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +22,9 @@ except ImportError:
 def frame(table: Table) -> DataFrame:
     """A data frame with the same columns; cells that are unknown are missing values."""
     with uncollected():
-        made: DataFrame = DataFrame(
-            {name: _column(table.column(name)) for name in table.columns}, columns=list(table.columns)
-        )
+        names = [*map(_clean, table.columns)]
+        cells = {name: _column(table.column(own)) for name, own in zip(names, table.columns, strict=True)}
+        made: DataFrame = DataFrame(cells, columns=names)
         return made
 
 
@@ -31,6 +32,8 @@ def _column(cells: list[Cell]) -> Any:
     """Numbers that remember their spelling become plain ones; whole ones stay so where some are missing."""
     kinds = _kinds(cells)
     plain: Any = [float(c) if isinstance(c, float) else c for c in cells] if "float" in kinds else cells
+    if "str" in kinds:
+        plain = [_clean(c) if isinstance(c, str) else c for c in plain]
     if kinds in ({"int", None}, {"bool", None}):
         return pandas.Series(plain, dtype="Int64" if "int" in kinds else "boolean")
     if kinds == {None}:
@@ -45,9 +48,18 @@ def one_kind(table: Table) -> DataFrame:
         cells = table.column(name)
         kinds = _kinds(cells)
         is_plain = kinds <= {"int", "float", None} or kinds <= {"bool", None}
-        made[name] = _column(cells) if is_plain else [None if c is None else text(c) for c in cells]
-    found: DataFrame = DataFrame(made, columns=list(table.columns))
-    return found
+        found = _column(cells) if is_plain else [None if c is None else _clean(text(c)) for c in cells]
+        made[_clean(name)] = found
+    whole: DataFrame = DataFrame(made, columns=list(made))
+    return whole
+
+
+def _clean(told: str) -> str:
+    """Without halves of signs, as names of files have them that are no UTF-8: no file can have them."""
+    return told if told.isascii() else _HALVES.sub("\ufffd", told)
+
+
+_HALVES = re.compile(r"[\ud800-\udfff]")
 
 
 def _kinds(cells: list[Cell]) -> set[str | None]:
@@ -73,7 +85,7 @@ def long(found: Sequence[Part]) -> DataFrame:
     """Series below one another."""
     counts = [len(part.values.values) for part in found]
     columns: dict[str, Any] = {
-        title: numpy.repeat(numpy.array([part[place] for part in found], dtype=object), counts)
+        title: numpy.repeat(numpy.array([_clean(str(part[place])) for part in found], dtype=object), counts)
         for place, title in enumerate(PARTS[:4])
     }
     for title, which in (("step", "steps"), ("value", "values"), ("time", "seconds")):

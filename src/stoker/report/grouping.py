@@ -33,10 +33,10 @@ def group(
     finished = [row for row in table.chosen(found, known, where) if row.status == FINISHED]
     getters = [known.get(name) for name in names]
     known.prepare(finished)
-    groups: dict[tuple[str, ...], tuple[tuple[Cell, ...], list[Row]]] = {}
+    groups: dict[tuple[object, ...], tuple[tuple[Cell, ...], list[Row]]] = {}
     for row in finished:
         values = tuple(get(row) for get in getters)
-        place = tuple("" if value is None else key(value) for value in values)
+        place = tuple(map(_identity, values))
         groups.setdefault(place, (values, []))[1].append(row)
     taken = set(names)
     columns = [*names, table.free("count", taken, "trials")]
@@ -45,6 +45,13 @@ def group(
     ]
     made = [(*values, len(some), *_spread(some, known, objective)) for values, some in groups.values()]
     return Table(tuple(columns), _best_first(made, len(names) + 1, known, objective))
+
+
+def _identity(cell: Cell) -> object:
+    """Numbers are the same however they are written: 1e-2 is 0.01, and NaN is NaN."""
+    if cell is None or isinstance(cell, (str, bool)):
+        return "" if cell is None else key(cell)
+    return "nan" if isinstance(cell, float) and isnan(cell) else (cell,)
 
 
 def _spread(rows: Sequence[Row], known: Columns, objective: Objective | None) -> Iterable[Cell]:

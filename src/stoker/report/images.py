@@ -6,10 +6,11 @@ may give them other values in the dark. PNG and PDF are the same shapes, painted
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, inf, isfinite, log10
 from pathlib import Path
 
 from stoker.core.errors import StokerError
@@ -96,12 +97,13 @@ class _Scale:
 def nice(low: float, high: float, about: int = 4) -> list[float]:
     """Round numbers between two, about so many."""
     raw = high / about - low / about
-    if raw < 1e-300:
+    if not 1e-300 <= raw < inf:
         return [low]
     power = 10.0 ** floor(log10(raw))
     sizes = (1, 2, 2.5, 5, 10) if power != 1 else (1, 2, 5, 10)  # counts have no halves
     step = next(n * power for n in sizes if n * power >= raw * 0.999)
-    return [round(n * step, 12) for n in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+    places = range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    return [float(f"{n * step:.15g}") for n in places]  # what floats add at the end is no part of it
 
 
 def _short(value: float) -> str:
@@ -113,7 +115,7 @@ def _scale(axis: Axis, begin: float, end: float) -> _Scale:
     low, high = axis.range or ((-0.5, len(axis.names) - 0.5) if axis.names else (0.0, 1.0))
     if axis.is_log:
         low, high = log10(low), log10(high)
-    return _Scale(axis, low, high if high / 2 > low / 2 else low + 1.0, begin, end)
+    return _Scale(axis, low, high if high / 2 > low / 2 else low + max(1.0, abs(low) / 1e6), begin, end)
 
 
 def size_of(panel: Panel, is_wide: bool) -> tuple[float, float]:
@@ -177,11 +179,15 @@ def _line(trace: Trace, x: _Scale, y: _Scale) -> Iterator[Shape]:
                 part.append((x(one), part[-1][1]))
             part.append((x(one), min(max(y(other), y.end - 1), y.begin + 1) if y.axis.range else y(other)))
             continue
-        if part:
-            yield Shape("line", part, trace.colour, told, width)
+        yield from _part(part, trace.colour, told, width)
         part = []
-    if part:
-        yield Shape("line", part if len(part) > 1 else part * 2, trace.colour, told, width)
+    yield from _part(part, trace.colour, told, width)
+
+
+def _part(points: list[tuple[float, float]], colour: str, told: str, width: float) -> Iterator[Shape]:
+    """A line; a dot where there is only one value."""
+    if points:
+        yield Shape("line" if len(points) > 1 else "dot", points, colour, told, max(width, 1.0))
 
 
 def _points(trace: Trace, x: _Scale, y: _Scale) -> Iterator[Shape]:
@@ -224,27 +230,40 @@ def _legend(panel: Panel, x: _Scale, top: float) -> Iterator[Shape]:
 
 
 def _cut(told: str, most: int) -> str:
-    told = printable(told)
+    told = _clean(told)
     return told if len(told) <= most else f"{told[: most - 1]}…"
 
 
 # SVG
 
 
+_FOREIGN = re.compile(r"[\ud800-\udfff\ufffe\uffff]")
+
+
+def _clean(told: str) -> str:
+    """Without what XML and fonts have no sign for."""
+    return _FOREIGN.sub("\ufffd", printable(told))
+
+
+def _lines(told: str) -> str:
+    return "\n".join(map(_clean, told.split("\n")))
+
+
 def panel_svg(panel: Panel, is_wide: bool = False) -> str:
     """A panel for a page, which has colours for the classes."""
     width, height = size_of(panel, is_wide)
     body = "".join(map(_element, shapes(panel, width, height)))
-    name = escape(printable(panel.title or panel.x.title), quote=True)
+    name = escape(_clean(panel.title or panel.x.title), quote=True)
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{name}">{body}</svg>'
 
 
 def _element(shape: Shape) -> str:
-    told = f"<title>{escape(shape.told)}</title>" if shape.told and shape.kind != "text" else ""
+    told = f"<title>{escape(_lines(shape.told))}</title>" if shape.told and shape.kind != "text" else ""
     (x, y), *others = shape.points
     if shape.kind == "text":
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-        return f'<text class="f-{shape.colour}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(shape.told)}</text>'
+        word = escape(_clean(shape.told))
+        return f'<text class="f-{shape.colour}" x="{x:.1f}" y="{y:.1f}"{anchor}>{word}</text>'
     if shape.kind == "dot":
         circle = f'<circle class="f-{shape.colour}" cx="{x:.1f}" cy="{y:.1f}" r="{shape.width:g}"'
         return f"{circle}>{told}</circle>"
@@ -287,7 +306,7 @@ def svg(chart: Chart) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}"><style>{style}{colours(PALETTE)}</style>'
         f'<rect class="f-paper" width="100%" height="100%"/>'
-        f'<text class="f-ink t" x="16" y="26">{escape(printable(chart.title))}</text>{body}</svg>\n'
+        f'<text class="f-ink t" x="16" y="26">{escape(_clean(chart.title))}</text>{body}</svg>\n'
     )
 
 
@@ -340,4 +359,4 @@ def _paint(chart: Chart, path: Path) -> None:
 
 def _plain(told: str) -> str:
     """Dollars would begin a formula."""
-    return told.replace("$", r"\$")
+    return _clean(told).replace("$", r"\$")

@@ -6,18 +6,21 @@ Such a directory was copied without its records, lost them, or is from another t
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from stoker.core.values import Value, text
 from stoker.manager import progress
+from stoker.manager.trial import files
 from stoker.report.origin import About, Found, Stages, Thing
 from stoker.report.rows import Numbers, Row, numbers_of
 from stoker.spec.load import load_file
 from stoker.spec.nodes import MappingNode, Node, ScalarNode, SequenceNode, documents, scalar
-from stoker.spec.problems import Source, StudyFileError
+from stoker.spec.problems import Source, StudyFileError, listing, printable
 from stoker.store.records import TrialId
 from stoker.study.metrics import read_end, read_metrics
 from stoker.study.opened import Objective
@@ -36,14 +39,19 @@ class Unrecorded:
         self._output = Path(where)
         self.about = _about(where, file)
         self.is_slow = False
+        self._has_complained = False
 
     def rows(self, with_waiting: bool = True) -> Iterator[Row]:
         """A row for each trial, numbered in their order.
 
         Metrics are what managers recorded, and what patterns find in the last log of each stage.
         """
+        broken: list[str] = []
         for number, path in enumerate(trials(self._output), 1):
-            param, stat, names = read_yaml(path / "param") or {}, read_yaml(path / "stat") or {}, _names(path)
+            param, stat, names = read_yaml(path / "param"), read_yaml(path / "stat") or {}, _names(path)
+            if param is None:
+                broken.append(path.name)
+                param = {}
             logs = _logs(names)
             metrics: dict[str, Numbers] = {}
             for log in (own[-1] for own in logs.values()):
@@ -63,6 +71,14 @@ class Unrecorded:
             )
             if with_waiting or row.status != "waiting":
                 yield row
+        self._complain(broken)
+
+    def _complain(self, broken: list[str]) -> None:
+        """Tell once of trials whose `param` is no use."""
+        if broken and not self._has_complained:
+            self._has_complained = True
+            names = printable(listing(broken, 5, "and"))
+            sys.stderr.write(f"stoker: what `param` says cannot be read, and is left out: {names}\n")
 
     def sweep(self, row: Row) -> str:
         """Nothing tells of sweeps."""
@@ -114,7 +130,7 @@ def trials(output: Path) -> list[Path]:
 def _trials(output: Path) -> Iterator[Path]:
     """Those that have a `param`."""
     found = output.iterdir() if output.is_dir() else ()
-    return (path for path in found if (path / "param").is_file())
+    return (path for path in found if os.path.isfile(path / "param"))  # noqa: PTH113  (also where none may look)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
@@ -123,16 +139,25 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def _names(path: Path) -> list[str]:
-    """The files of a trial; none if somebody has just removed them."""
+    """The files of a trial, no pipes, which would wait; none if somebody has just removed them."""
     try:
-        return sorted(found.name for found in path.iterdir())
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
     except OSError:
         return []
 
 
 def _series(path: Path, names: Iterable[str]) -> dict[str, dict[str, progress.Series]]:
-    stages = dict.fromkeys(match[1] for name in names if (match := _PROGRESS.fullmatch(name)))
-    return {stage: progress.read(str(path), stage) for stage in stages}
+    stages: dict[str, set[str]] = {}
+    for name in names:
+        if match := _PROGRESS.fullmatch(name):
+            stages.setdefault(match[1], set()).add(name)
+    return {stage: progress.read(str(path), stage) for stage, own in stages.items() if _are(path, stage, own)}
+
+
+def _are(path: Path, stage: str, names: set[str]) -> bool:
+    """Whether these are all that is called progress of a stage: what else there is, is no file."""
+    return all(Path(file.path).name in names for file in files(str(path), f"progress.{stage}", "jsonl"))
 
 
 def _logs(names: Iterable[str]) -> dict[str, list[str]]:
@@ -176,19 +201,39 @@ def _told(told: Any) -> dict[str, Any]:
 def read_yaml(path: Path) -> dict[str, Any] | None:
     """A `param` or `stat`; None if there is none that can be read. Values are as in the study file."""
     try:
+        if not path.is_file():
+            return None
         roots = documents(Source(str(path), path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, StudyFileError):
+        found = _Plain().value(roots[0]) if roots else {}
+    except (OSError, UnicodeDecodeError, StudyFileError, RecursionError, _TooMuchError):
         return None
-    found = _plain(roots[0]) if roots else None
     return found if isinstance(found, dict) else None
 
 
-def _plain(node: Node) -> Any:
-    if isinstance(node, MappingNode):
-        return {str(name.value): _plain(value) for name, value in node.value}
-    if isinstance(node, SequenceNode):
-        return [_plain(value) for value in node.value]
-    return scalar(node) if isinstance(node, ScalarNode) else None
+MOST = 4_000_000
+"""So many signs and nodes of a file are read, with what aliases repeat: few lines can stand for billions."""
+
+
+class _TooMuchError(Exception):
+    """Aliases repeat more than can be meant."""
+
+
+class _Plain:
+    """From nodes to plain values, as long as there are not too many."""
+
+    def __init__(self) -> None:
+        self._left = MOST
+
+    def value(self, node: Node) -> Any:
+        self._left -= 1 + (len(node.value) if isinstance(node, ScalarNode) else 0)
+        if self._left < 0:
+            raise _TooMuchError
+        if isinstance(node, MappingNode):
+            own = ((name, value) for name, value in node.value if isinstance(name, ScalarNode))
+            return {str(name.value): self.value(value) for name, value in own}
+        if isinstance(node, SequenceNode):
+            return [self.value(value) for value in node.value]
+        return scalar(node) if isinstance(node, ScalarNode) else None
 
 
 def _is_param(name: str, value: Any) -> bool:

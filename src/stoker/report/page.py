@@ -283,8 +283,13 @@ def _trials(made: Table, columns: int, right: Sequence[bool]) -> str:
         'placeholder="filter: lr&gt;0.01 status=finished word">'
         f'<span class="muted count">{many(len(made.rows), "trial")}</span></div>'
         f'<div class="results"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-        '<button class="more" hidden>Show more</button>'
+        f'<button class="more" hidden>Show more</button><p class="note cut">{_cut_short(len(made.rows))}</p>'
     )
+
+
+def _cut_short(count: int) -> str:
+    """What somebody must know who has it on paper, or no scripts."""
+    return f"The first {FIRST:,} of {many(count, 'trial')}." if count > FIRST else ""
 
 
 def _side(is_right: bool) -> str:
@@ -310,6 +315,7 @@ def _data(made: Table, right: Sequence[bool]) -> str:
         "rows": [
             [_plain(cell, name) for cell, name in zip(row, made.columns, strict=True)] for row in made.rows
         ],
+        "trial": made.columns.index("trial") if "trial" in made.columns else -1,
         "status": made.columns.index("status") if "status" in made.columns else -1,
         "names": list(_COLOURS),
         "colours": list(_COLOURS.values()),
@@ -318,13 +324,24 @@ def _data(made: Table, right: Sequence[bool]) -> str:
     return body.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _plain(cell: Cell, name: str) -> str | float | None:
-    """Numbers with the digits that sorting needs; others as they are shown."""
-    if cell is None:
-        return None
+def _plain(cell: Cell, name: str) -> str | float | list[str | float] | None:
+    """What is compared: all digits of a number; with how it is shown, where a script could not tell."""
+    if cell is None or isinstance(cell, bool):
+        return cell
+    if isinstance(cell, str):
+        return printable(cell)
     if type(cell) is float and isfinite(cell):
-        return float(f"{cell:.8g}")
-    return shown(cell, name)
+        return cell
+    if type(cell) is int and abs(cell) < 100_000 and name != "memory":
+        return cell
+    return [shown(cell, name), _number(cell)]
+
+
+def _number(number: float) -> str | float:
+    """As a script can read it: as a text what JSON has no number for, or too few digits."""
+    if isinstance(number, int):
+        return number if abs(number) < 2**53 else str(number)
+    return float(number) if isfinite(number) else str(float(number))
 
 
 # Where it comes from

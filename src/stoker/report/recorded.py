@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from stoker.store.records import TrialId
 from stoker.study import files
 from stoker.study.logs import Log, Logs, read_again
 from stoker.study.metrics import TAIL, metrics_in
-from stoker.study.opened import Opened
+from stoker.study.opened import Opened, is_number
 from stoker.study.place import FLAT
 from stoker.study.ranges import DONE, State
 from stoker.study.state import READERS, TrialNow
@@ -283,11 +284,11 @@ _NOTHING: _Use = (None, None, None, None, None, "")
 
 def _use(stages: Iterable[Mapping[str, Any]]) -> _Use:
     """What the stages took, together."""
-    known = [figures for figures in stages if _is_number(figures.get("seconds"))]
+    known = [figures for figures in stages if _is_sane(figures.get("seconds"))]
     if not known:
         return _NOTHING
     seconds = sum(figures["seconds"] for figures in known)
-    used = [(figures["seconds"], figures["gpu"]) for figures in known if _is_number(figures.get("gpu"))]
+    used = [(figures["seconds"], figures["gpu"]) for figures in known if _is_sane(figures.get("gpu"))]
     busy = sum(s for s, _ in used)
     return (
         min(_all(known, "began"), default=None),
@@ -300,7 +301,7 @@ def _use(stages: Iterable[Mapping[str, Any]]) -> _Use:
 
 
 def _all(stages: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return [figures[name] for figures in stages if _is_number(figures.get(name))]
+    return [figures[name] for figures in stages if _is_sane(figures.get(name))]
 
 
 def _numbers(metrics: Mapping[str, float], series: Any) -> dict[str, Numbers]:
@@ -309,30 +310,30 @@ def _numbers(metrics: Mapping[str, float], series: Any) -> dict[str, Numbers]:
     found = {
         name: Numbers(float(value))
         for name, value in metrics.items()
-        if name not in told and _is_number(value)
+        if name not in told and is_number(value)
     }
     for name, one in told.items():
         low, high, count = one.get("min"), one.get("max"), one.get("count")
         found[name] = Numbers(
-            one["last"],
-            low if _is_number(low) else None,
-            high if _is_number(high) else None,
+            float(one["last"]),
+            float(low) if is_number(low) else None,
+            float(high) if is_number(high) else None,
             _whole(count) or 1,
         )
     return found
 
 
 def _is_told(one: Any) -> bool:
-    return isinstance(one, dict) and _is_number(one.get("last"))
+    return isinstance(one, dict) and is_number(one.get("last"))
 
 
-def _is_number(value: Any) -> bool:
-    """Of what JSON has: no bool, though Python counts it among numbers."""
-    return type(value) in _NUMBERS
+_MOST = 1e15
 
 
-_NUMBERS = frozenset({int, float})
+def _is_sane(value: Any) -> bool:
+    """Whether it can be a time or a use of anything: what is not finite, or beyond reason, is unknown."""
+    return is_number(value) and isfinite(value) and 0 <= value < _MOST
 
 
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and 0 <= value < _MOST else 0

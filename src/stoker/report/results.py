@@ -27,11 +27,12 @@ class Sweep:
     title: str
     rows: tuple[Row, ...]
     curves: tuple[tuple[Row, Curve], ...] = ()
+    left: int = 0  # trials whose curves are not drawn, as there are too many
 
     @property
     def count(self) -> int:
-        """How many trials might have a curve."""
-        return sum(bool(row.metrics) for row in self.rows)
+        """How many trials have a curve, as far as it was looked for."""
+        return len(self.curves) + self.left
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,11 @@ def _sweeps(origin: Origin, results: Results) -> Iterator[Sweep]:
     most = max(4, min(CURVES, ALL_CURVES // max(1, len(members))))
     for name, own in members.items():
         own.sort(key=lambda row: rank.get(row.trial, len(rank)))
-        shown = spread([row for row in own if metric in row.metrics], most)
+        having = [row for row in own if metric in row.metrics]
+        shown = spread(having, most)
         read = origin.each(lambda row: read_curves(origin, row, [metric], results.x).get(metric), shown)
         curves = ((row, curve) for row, curve in zip(shown, read, strict=True) if curve is not None)
-        yield Sweep(name, tuple(own), tuple(curves))
+        yield Sweep(name, tuple(own), tuple(curves), len(having) - len(shown))
 
 
 def spread(ordered: Sequence[Row], most: int) -> list[Row]:

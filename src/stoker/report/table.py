@@ -15,14 +15,16 @@ from stoker.core.errors import UsageError
 from stoker.core.values import Value, key, text
 from stoker.report.curves import InLogs
 from stoker.report.rows import NUMBERS, Row, main_number
-from stoker.spec.problems import suggest
+from stoker.spec.problems import listing, suggest
 from stoker.store.records import TrialId
 from stoker.study.opened import Objective
+from stoker.study.ranges import State
 
 Cell = Value | None
 Get = Callable[[Row], Cell]
 _ABOUT = ("status", "attempts", "seconds", "cpu", "gpu", "memory", "slot", "agent", "sweep", "why")
 _ALWAYS = ("trial", "name")
+_NUMERIC = ("attempts", "seconds", "cpu", "gpu", "memory")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,12 @@ class Columns:
 
     def _metric(self, metric: str, which: str) -> Get:
         objective = self._objective
-        goal = objective.goal if objective is not None and objective.metric == metric else "min"
+        goal = objective.goal if objective is not None and objective.metric == metric else ""
+        if which == "best" and not goal:
+            raise UsageError(
+                f"'{metric}.best': nothing says what is good, as {metric} is not the study's `objective`; "
+                f"write {metric}.max or {metric}.min"
+            )
         in_logs = self._in_logs if which in ("min", "max", "best") else None
         in_logs = in_logs if in_logs is not None and metric in in_logs.names else None
         self._needs_logs |= in_logs is not None
@@ -107,6 +114,18 @@ class Columns:
             return getattr(found, which) if which else main_number(found, metric, objective)
 
         return compute
+
+    def has_numbers(self, name: str) -> bool:
+        """Whether all that is known in a column are numbers."""
+        if name in self.param_of:
+            param = self.param_of[name]
+            kinds = {type(row.params[param]) for row in self._rows if param in row.params}
+            return not kinds & {str, bool}
+        return name in _NUMERIC or (name not in _ALWAYS and name not in _ABOUT)
+
+    def statuses(self) -> list[str]:
+        """All that a trial can have, and those of these."""
+        return list(dict.fromkeys([*(state.value for state in State), *(row.status for row in self._rows)]))
 
     def prepare(self, rows: Sequence[Row]) -> None:
         """Read what columns that were asked for need of these trials, if that is more than rows have."""
@@ -202,7 +221,11 @@ def _sorted(rows: list[Row], known: Columns, objective: Objective | None, sort: 
 
 
 def _is_known(cell: Cell) -> bool:
-    return cell is not None and not (isinstance(cell, float) and isnan(cell))
+    return cell is not None and not _is_nan(cell)
+
+
+def _is_nan(cell: Cell) -> bool:
+    return isinstance(cell, float) and isnan(cell)
 
 
 def _rank(cell: Cell) -> tuple[bool, Any]:
@@ -213,46 +236,100 @@ def _rank(cell: Cell) -> tuple[bool, Any]:
 # Choosing
 
 
-_AND = re.compile(r"""\s+and\s+(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
-_OTHER_WORD = re.compile(r"""\s(or|not|in)\s(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""")
+_AND = re.compile(r"\s+(?:and|AND)\s+")
+_LOST_AND = re.compile(r"(?:and|AND)\s.*|(?:.*\s)?(?:and|AND)", re.DOTALL)
+_OTHER_WORD = re.compile(r"\s(or|not|in|OR|NOT|IN)\s")
 _SIGN = re.compile(r"<=|>=|!=|==|=|<|>|~")
+_OPENED = re.compile(rf"""(?:{_SIGN.pattern})\s*(['"])""")
+_QUOTED = re.compile(r"""(?<=[=<>~\s])(['"]).*?\1""", re.DOTALL)
+_TURNED = {"=>": ">=", "=<": "<=", "=~": "~", "<>": "!="}
+_COMMA = re.compile(r"[-+]?\d+,\d+", re.ASCII)
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
     "<": operator.lt,
     ">": operator.gt,
 }
+_TRIAL_ORDERS = {**_ORDERS, "=": operator.eq, "==": operator.eq, "!=": operator.ne}
 
 
 def chosen(rows: list[Row], known: Columns, where: str) -> list[Row]:
     """Rows for which a condition holds: `lr>0.1 and status=finished`."""
-    for clause in _AND.split(where.strip()) if where.strip() else ():
-        holds = _condition(clause.strip(), known)
+    for clause in _clauses(where.strip()) if where.strip() else ():
+        holds = _condition(clause, known)
         known.prepare(rows)
         rows = [row for row in rows if holds(row)]
     return rows
 
 
+def _clauses(where: str) -> Iterator[str]:
+    """What stands between `and`. Quotes count only at the ends of a value: `name!=it's` has none."""
+    begin = 0
+    for word in _AND.finditer(where):
+        if not _is_open(where[begin : word.start()]):
+            yield where[begin : word.start()]
+            begin = word.end()
+    if _is_open(where[begin:]):
+        raise UsageError(f"'{where[begin:]}': a quote is not closed")
+    yield where[begin:]
+
+
+def _is_open(clause: str) -> bool:
+    """Whether its value begins with a quote, and does not end with it."""
+    quote = _OPENED.search(clause)
+    return quote is not None and not clause[quote.end() :].rstrip().endswith(quote[1])
+
+
 def _condition(clause: str, known: Columns) -> Callable[[Row], bool]:
     """Tells whether a condition holds. Names of columns may contain signs: the first that fits counts."""
+    plain = _QUOTED.sub("''", clause)
+    if _LOST_AND.fullmatch(plain):
+        raise UsageError(f"'{clause}': a condition is missing before or after `and`")
     signs = list(_SIGN.finditer(clause))
     if not signs or not clause[: signs[0].start()].strip():
         raise UsageError(
             f"'{clause}' is no condition; write `lr>0.1`, `status=finished` or `name~regular expression`"
         )
-    if other := _OTHER_WORD.search(clause):
+    if other := _OTHER_WORD.search(plain):
         raise UsageError(
             f"'{clause}': conditions are joined by `and` only; leave out `{other[1]}`, or quote it"
         )
     parts = [(clause[: sign.start()].strip(), sign[0], clause[sign.end() :].strip()) for sign in signs]
     name, sign, wanted = next((part for part in parts if known.find(part[0])), parts[0])
+    get = known.get(name)
     if len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "'\"":
         wanted = wanted[1:-1]
-    if name == "trial" and sign in _ORDERS:
-        order, trial = _ORDERS[sign], _trial(wanted)
+    else:
+        _check_plain(clause, sign, wanted, known)
+    if name == "trial" and sign in _TRIAL_ORDERS:
+        order, trial = _TRIAL_ORDERS[sign], _trial(wanted)
         return lambda row: order(row.trial, trial)
-    holds, get = _test(sign, wanted), known.get(name)
+    _check_wanted(name, sign, wanted, known)
+    holds = _test(sign, wanted)
     return lambda row: holds(get(row))
+
+
+def _check_plain(clause: str, sign: str, wanted: str, known: Columns) -> None:
+    """Refuse what stands without quotes and was hardly meant."""
+    if right := _TURNED.get(f"{sign}{wanted[:1]}"):
+        raise UsageError(f"'{clause}': write `{right}`, or quote what begins with `{wanted[0]}`")
+    for comma in re.finditer(",", wanted):
+        rest = wanted[comma.end() :]
+        if any(known.find(rest[: other.start()].strip()) for other in _SIGN.finditer(rest)):
+            raise UsageError(f"'{clause}': conditions are joined by `and`, not by a comma")
+
+
+def _check_wanted(name: str, sign: str, wanted: str, known: Columns) -> None:
+    """Refuse what no trial can have."""
+    is_equal = sign in ("=", "==", "!=")
+    if name == "status" and is_equal and wanted and wanted not in (states := known.statuses()):
+        raise UsageError(f"there is no status '{wanted}'; there are {listing(states, len(states), 'and')}")
+    if sign == "~" or _number(wanted) is not None or not known.has_numbers(name):
+        return
+    if _COMMA.fullmatch(wanted):
+        raise UsageError(f"'{wanted}' is no number; decimals have a point, as in 0.1, and thousands no comma")
+    if not is_equal:
+        raise UsageError(f"'{wanted}' is no number, and '{name}' has nothing but numbers")
 
 
 def _test(sign: str, wanted: str) -> Callable[[Cell], bool]:
@@ -274,7 +351,7 @@ def _equals(cell: Cell, wanted: str, number: float | None) -> bool:
         return text(cell) == wanted.lower()
     if isinstance(cell, str) or number is None:
         return text(cell) == wanted
-    return cell == number or (isnan(cell) and isnan(number))
+    return cell == number or (_is_nan(cell) and _is_nan(number))
 
 
 def _is_ordered(order: Callable[[Any, Any], bool], cell: Cell, wanted: str, number: float | None) -> bool:
@@ -294,7 +371,7 @@ def _pattern(wanted: str) -> re.Pattern[str]:
 
 
 def _trial(word: str) -> TrialId:
-    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)", word, re.ASCII)
+    match = re.fullmatch(r"(?:(\d{1,18})\.)?(\d{1,18})", word, re.ASCII)
     if match is None:
         raise UsageError(f"'{word}' is no number of a trial; write `trial<17`, or `trial>=2.1`")
     return TrialId(int(match[1] or 1), int(match[2]))

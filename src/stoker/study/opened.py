@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest, nsmallest
 from math import isnan
 from pathlib import Path
-from typing import Any, NamedTuple
+from sys import float_info
+from typing import Any, NamedTuple, TypeGuard
 
 from stoker.core.errors import UsageError
 from stoker.plan.trials import Trial
@@ -14,6 +15,7 @@ from stoker.spec.study import Study
 from stoker.store.records import Status, TrialId
 from stoker.study import names
 from stoker.study.fleet import Fleet
+from stoker.study.metrics import EPOCHS
 from stoker.study.place import Place, open_place
 from stoker.study.state import StudyState
 from stoker.study.work import StudyWork
@@ -27,6 +29,11 @@ ReadLogs = Callable[["Opened", TrialId, Mapping[str, str]], Mapping[str, float]]
 
 def _nothing(opened: Opened, trial: TrialId, patterns: Mapping[str, str]) -> Mapping[str, float]:
     return {}
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Of what JSON has: no bool, though Python counts it among numbers; nothing beyond the largest float."""
+    return type(value) is float or (type(value) is int and abs(value) <= float_info.max)
 
 
 class Objective(NamedTuple):
@@ -96,19 +103,34 @@ class Opened:
 
         A result has what the patterns found when the trial ran. Those that are new or were changed since then
         are looked for in the logs of a finished trial, once; not in very many of them, which would take long.
+        Of a series the objective of now tells which number counts: it may have been another one then.
         """
-        recorded = result.get("metrics")
-        found: dict[str, float] = dict(recorded) if isinstance(recorded, dict) else {}
+        recorded, series = result.get("metrics"), self._of_series(result.get("series"))
+        found: dict[str, float] = {}
+        if isinstance(recorded, dict):
+            found = {name: value for name, value in recorded.items() if is_number(value)}
         if result.get("status") != Status.FINISHED.value:
-            return found
+            return found | series
         iterations = len(self.state.iterations)
         if self._later[0] != iterations:
             self._later = iterations, _later(self.work.planned(k).study for k in self.state.iterations)
-        later, key = self._later[1], (trial, result.get("time"), iterations)
+        later, key = self._later[1], (trial, str(result.get("time")), iterations)
         wanted = {name: pattern for name, pattern in later.added.items() if name not in found} | later.mended
         if wanted and key not in self._read and len(self._read) < MOST_READ:
             self._read[key] = self._read_logs(self, trial, wanted)
-        return found | dict(self._read.get(key, {}))
+        return found | dict(self._read.get(key, {})) | series
+
+    def _of_series(self, series: object) -> dict[str, float]:
+        """The number that stands for each series: the last, but of the objective the best."""
+        if not series or not isinstance(series, dict):
+            return {}
+        objective, found = self.objective, {}
+        for name, told in series.items():
+            if name == EPOCHS or not isinstance(told, dict) or not is_number(told.get("last")):
+                continue
+            best = told.get(objective.goal) if objective is not None and name == objective.metric else None
+            found[name] = best if is_number(best) else told["last"]
+        return found
 
     def best(self, most: int) -> list[tuple[float, TrialId]]:
         """The best finished trials by the objective, best first, with its value; read now."""
@@ -123,7 +145,7 @@ class Opened:
         for result in self.state.results():
             if result.body.get("status") == Status.FINISHED.value:
                 value = self.metrics(result.trial, result.body).get(metric)
-                if isinstance(value, (int, float)):
+                if value is not None:
                     yield float(value), result.trial
 
     def find(self, words: Iterable[str]) -> list[TrialId]:

@@ -35,7 +35,7 @@ class Slurm:
         for number, shape in enumerate(self._shapes()):
             tasks = f"0-{shape.get('agents', 1) - 1}"
             words = ["sbatch", "--test-only", *options(self._site, shape, tasks)]
-            self._submit(words, number, shape)
+            self._accepted(self._ask(words, script(self._site, number, shape)))
 
     def place(self, most: int) -> list[str]:
         """Submit an array for each shape, without as many agents as there are already."""
@@ -49,12 +49,21 @@ class Slurm:
             if count < 1:
                 continue
             most -= count
-            job = self._array(number, f"0-{count - 1}")
+            job = self._array(number, f"0-{count - 1}", told)
             told.append(f"slurm: job {job} with {count} agent{'s' * (count > 1)}{_described(shape)}")
         return told
 
     def renew(self, number: int) -> str:
-        """Submit one more job of a shape, for an agent whose time is up; the job's number."""
+        """Submit one more job of a shape, for an agent whose time is up; the job's number.
+
+        None if the study file does not ask for that any more, or if somebody cancels this job meanwhile.
+        """
+        found = self._shapes()
+        if number >= len(found) or not found[number].get("renew"):
+            return ""
+        mine = _run(["squeue", "-h", "-j", os.environ.get("SLURM_JOB_ID", ""), "-o", "%T"], "", SOON)
+        if not mine.returncode and mine.stdout.strip() not in ("", "RUNNING"):
+            return ""
         self._make_room()
         return self._array(number, "0-0")
 
@@ -83,18 +92,28 @@ class Slurm:
             except OSError as error:
                 raise UsageError(f"cannot make {place}: {error.strerror}") from None
 
-    def _array(self, number: int, tasks: str) -> str:
+    def _array(self, number: int, tasks: str, before: Sequence[str] = ()) -> str:
+        """Submit, once: what was not answered may have been accepted, and another try would double it."""
         shape = self._shapes()[number]
-        answer = self._submit(["sbatch", *options(self._site, shape, tasks)], number, shape)
-        return queue.job_id(answer.stdout) or answer.stdout.strip()
+        words = ["sbatch", *options(self._site, shape, tasks)]
+        answer = _run(words, script(self._site, number, shape), PATIENCE)
+        if answer.returncode and queue.is_busy(answer.stderr):
+            raise UsageError(
+                f"{queue.explain(answer.stderr)}; `stoker status` tells whether the job is there"
+            )
+        self._accepted(answer, before)
+        job = queue.job_id(answer.stdout)
+        if not job:
+            raise UsageError(f"sbatch told no job's number: {answer.stdout.strip()}")
+        return job
 
-    def _submit(self, words: Sequence[str], number: int, shape: Any) -> Answer[str]:
-        answer = self._ask(words, script(self._site, number, shape))
+    def _accepted(self, answer: Answer[str], before: Sequence[str] = ()) -> None:
         if answer.returncode:
-            known = queue.partitions(self._ask(["sinfo", "-h", "-o", "%R"]).stdout)
-            most = queue.largest_array(self._ask(["scontrol", "show", "config"]).stdout)
-            raise UsageError(f"Slurm refuses the job: {queue.explain(answer.stderr, known, most)}")
-        return answer
+            known = queue.partitions(_run(["sinfo", "-h", "-o", "%R"], "", SOON).stdout)
+            most = queue.largest_array(_run(["scontrol", "show", "config"], "", SOON).stdout)
+            why = queue.explain(answer.stderr, known, most)
+            told = f" (before that: {'; '.join(before)})" if before else ""
+            raise UsageError(f"Slurm refuses the job: {why}{told}")
 
     def _ask(self, words: Sequence[str], given: str = "") -> Answer[str]:
         """Run a command; again if the controller is busy, with pauses that double."""
@@ -109,11 +128,17 @@ class Slurm:
 
 
 def _run(words: Sequence[str], given: str, patience: float) -> Answer[str]:
-    # What a job knows of itself must not become part of the next one.
     environment = {key: value for key, value in os.environ.items() if not _is_of_job(key)}
     try:
         return subprocess.run(
-            words, input=given, env=environment, capture_output=True, text=True, timeout=patience, check=False
+            words,
+            input=given,
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=patience,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Answer(words, 1, "", f"{words[0]}: timed out after {patience:g} s")
@@ -122,7 +147,9 @@ def _run(words: Sequence[str], given: str, patience: float) -> Answer[str]:
 
 
 def _is_of_job(variable: str) -> bool:
-    return variable.startswith(("SLURM_", "SLURMD_", "SBATCH_")) and variable != "SLURM_CONF"
+    """Whether a job knows it of itself: that must not become part of the next one."""
+    is_in_job = "SLURM_JOB_ID" in os.environ
+    return is_in_job and variable.startswith(("SLURM_", "SLURMD_", "SBATCH_")) and variable != "SLURM_CONF"
 
 
 def _described(shape: Any) -> str:

@@ -62,7 +62,7 @@ _REMEDIES = {
     r"[Ii]nvalid account": "engine.slurm.account: `sacctmgr show assoc user=$USER` lists yours",
     r"[Ii]nvalid qos": "engine.slurm.qos: `sacctmgr show assoc user=$USER format=qos` lists yours",
     r"job array spec": "engine.slurm.agents: one array may have {most} tasks here",
-    r"Invalid --time|time limit": "engine.slurm.time is like 90 (minutes), 12:00:00 or 2-00:00",
+    r"Invalid --time|Requested time limit": "engine.slurm.time is like 90 (minutes), 12:00:00 or 2-00:00",
     r"node configuration is not available|can not be satisfied|More processors requested": (
         "no node has that many gpus, cpus or memory; `sinfo -o '%P %G %c %m'` lists what they have"
     ),

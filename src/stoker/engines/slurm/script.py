@@ -18,6 +18,10 @@ IDLE = 300
 """Seconds without a trial after which an agent leaves, though others are still at work: no GPU is idle."""
 LOGS = "slurm"
 """Where the logs of the jobs are, in the directory of the study's records."""
+_OURS = re.compile(
+    r"--(array|job-name|wrap|parsable|test-only|help|usage|version|chdir|wait)\b|-[aJhVDW](?![a-z-])"
+)
+"""Options of sbatch that would break what is built on them, or submit nothing."""
 _OPTIONS = {
     "partition": "partition",
     "account": "account",
@@ -79,9 +83,13 @@ def _extra(shape: Mapping[str, Any]) -> Iterator[str]:
     """`--gres=shard:1`, with or without #SBATCH before it."""
     for line in shape.get("extra") or ():
         try:
-            yield from shlex.split(line.removeprefix("#SBATCH"))
+            words = shlex.split(line.removeprefix("#SBATCH"))
         except ValueError as error:
             raise UsageError(f"engine.slurm.extra: {line}: {error}") from None
+        for word in words:
+            if _OURS.match(word):
+                raise UsageError(f"engine.slurm.extra: {word}: that is Stoker's; `agents` says how many jobs")
+        yield from words
 
 
 def log_of(site: Site, job: str, is_pattern: bool = False) -> str:
@@ -102,6 +110,7 @@ def script(site: Site, number: int, shape: Mapping[str, Any], python: str = sys.
     store = f"{site.name}: {site.directory}"
     missing = '{ echo "stoker: $(hostname) does not see "%s >&2; exit 72; }'
     agent = [python, "-E", "-m", "stoker", "agent", site.store, "--allotted", "--idle", str(IDLE)]
+    agent += ["--grace", str(max(10, notice(shape.get("time")) - 15))]
     agent += ["--renew", str(number)] if shape.get("renew") else []
     placed = '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"'
     return "\n".join(
@@ -120,10 +129,8 @@ def script(site: Site, number: int, shape: Mapping[str, Any], python: str = sys.
 
 def _setup(lines: Sequence[str]) -> Iterator[str]:
     """The user's lines; the first that fails ends the job, and is told."""
-    if lines:
-        yield """trap 'echo "stoker: setup failed: $BASH_COMMAND" >&2; exit 73' ERR"""
-        yield from lines
-        yield "trap - ERR"
+    for line in lines:
+        yield from ("{", line, f"}} || {{ echo stoker: setup failed: {shlex.quote(line)} >&2; exit 73; }}")
 
 
 def _slots(resource: Any) -> Iterator[str]:

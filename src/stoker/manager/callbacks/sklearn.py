@@ -32,13 +32,27 @@ class Fitted:
         self._estimator = estimator
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but its parameters, which the script sets."""
+        """Everything but its parameters, which the script sets; of those only a generator, which goes on."""
         left_out = {*self._estimator.get_params(deep=False), *_MADE_ANEW}
-        return {name: _plain(value) for name, value in vars(self._estimator).items() if name not in left_out}
+        try:
+            return {
+                name: _plain(value)
+                for name, value in vars(self._estimator).items()
+                if name not in left_out or isinstance(value, numpy.random.RandomState)
+            }
+        except RecursionError:
+            kind = type(self._estimator).__name__
+            raise TypeError(f"{kind} keeps things that lead back to themselves: it cannot be saved") from None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """As it was."""
-        vars(self._estimator).update((name, _restored(value)) for name, value in state.items())
+        own = vars(self._estimator)
+        for name, value in state.items():
+            found = _restored(value)
+            if isinstance(own.get(name), numpy.random.RandomState):  # others may draw from it, too
+                own[name].set_state(found.get_state())
+            else:
+                own[name] = found
 
 
 def _plain(value: Any) -> Any:

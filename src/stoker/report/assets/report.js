@@ -33,23 +33,40 @@
   const input = document.querySelector(".controls input");
   const count = document.querySelector(".count");
   const more = document.querySelector(".more");
+  const cut = document.querySelector(".cut");
   const index = new Map(data.columns.map((column, place) => [column.name, place]));
-  const texts = data.rows.map((row) => row.map((cell) => (cell === null ? "" : String(cell))).join("\u0000").toLowerCase());
-  let rows = data.rows.map((_, place) => place);
-  let shown = PAGE;
-
-  const number = (cell) => {
-    if (typeof cell === "number") return cell;
-    if (cell === null || cell === "" || cell === "nan") return NaN;
-    if (cell === "inf" || cell === "-inf") return cell === "inf" ? Infinity : -Infinity;
-    return Number(cell);
-  };
   const digits = (value) => {
     const size = Math.abs(value);
     if (size === 0 || (size >= 1e-4 && size < 1e5)) return String(Number(value.toPrecision(5)));
     return value.toExponential(4).replace(/\.?0+e/, "e").replace("e+", "e");
   };
-  const written = (cell) => (cell === null ? "–" : typeof cell === "number" ? digits(cell) : cell);
+  // A cell is null, a text, true or false, a number, or [as it is shown, its number]; a number that has no
+  // place in a script's own is a text.
+  const plain = (cell) => (Array.isArray(cell) ? cell[1] : cell);
+  const written = (cell) => {
+    if (cell === null) return "–";
+    return typeof cell === "number" ? digits(cell) : String(Array.isArray(cell) ? cell[0] : cell);
+  };
+  const isNumber = (cell) => typeof cell === "number" || Array.isArray(cell);
+
+  // The number that a text stands for, as in a table; null if it is none. Whole ones have all their digits.
+  function number(word) {
+    if (typeof word === "number") return word;
+    if (/^[-+]?\d+$/.test(word)) return Number.isSafeInteger(Number(word)) ? Number(word) : BigInt(word.replace("+", ""));
+    if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(word)) return Number(word);
+    if (/^[-+]?inf(inity)?$/i.test(word)) return word.startsWith("-") ? -Infinity : Infinity;
+    return /^[-+]?nan$/i.test(word) ? NaN : null;
+  }
+
+  // The place of `5` or `2.5` in the order of trials; null if it is none.
+  function trial(word) {
+    const found = /^(?:(\d+)\.)?(\d+)$/.exec(word);
+    return found ? Number(found[1] || 1) * 2 ** 32 + Number(found[2]) : null;
+  }
+
+  const texts = data.rows.map((row) => row.map((cell) => (cell === null ? "" : `${written(cell)}\u0000${plain(cell)}`)).join("\u0000").toLowerCase());
+  let rows = data.rows.map((_, place) => place);
+  let shown = PAGE;
 
   function draw() {
     const made = document.createDocumentFragment();
@@ -66,26 +83,56 @@
     body.replaceChildren(made);
     more.hidden = rows.length <= shown;
     const all = data.rows.length.toLocaleString("en");
-    count.textContent = rows.length === data.rows.length ? `${all} trials` : `${rows.length.toLocaleString("en")} of ${all} trials`;
+    const found = rows.length.toLocaleString("en");
+    cut.textContent = rows.length <= shown ? "" : `The first ${shown.toLocaleString("en")} of ${found} trials.`;
+    if (rows.length < data.rows.length) cut.textContent += ` ${found} of ${all} trials were chosen: ${input.value}`;
+    count.textContent = rows.length === data.rows.length ? `${all} trials` : `${found} of ${all} trials`;
   }
 
-  const holds = {
-    "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b,
-    "=": (a, b) => a === b, "!=": (a, b) => a !== b,
-  };
+  const orders = { "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b };
+  const same = (a, b) => a == b || (Number.isNaN(a) && Number.isNaN(b));  // also a BigInt and a number
+
+  function equals(cell, wanted, value) {
+    if (cell === null) return wanted === "";  // what is unknown equals nothing
+    if (typeof cell === "boolean") return String(cell) === wanted.toLowerCase();
+    if (!isNumber(cell)) return cell === wanted;
+    return value !== null && same(number(plain(cell)), value);
+  }
+
+  // A condition on a column, which means what it means in `stoker table --where`.
+  function condition(column, sign, wanted) {
+    const value = column === data.trial ? trial(wanted) : number(wanted);
+    const compare = orders[sign];
+    if (compare && wanted === "") return () => true;  // more is being written
+    if (column === data.trial) {
+      const test = compare || ((a, b) => (a === b) === (sign !== "!="));
+      return (cell) => test(trial(cell), value);
+    }
+    if (!compare) return (cell) => equals(cell, wanted, value) === (sign !== "!=");
+    return (cell) => {
+      if (isNumber(cell)) return value !== null && compare(number(plain(cell)), value);
+      return typeof cell === "string" && value === null && compare(cell, wanted);
+    };
+  }
+
+  // A name may have signs in it: the first that leaves a column's name before it counts.
+  function read(word) {
+    for (const sign of word.matchAll(/<=|>=|!=|==|=|<|>/g)) {
+      const column = index.get(word.slice(0, sign.index));
+      const wanted = word.slice(sign.index + sign[0].length).replace(/^(['"])(.*)\1$/s, "$2");
+      if (column !== undefined) return [column, condition(column, sign[0], wanted)];
+    }
+    return null;
+  }
 
   // `lr>0.01 failed`: conditions on columns, and words that stand anywhere.
   function filter() {
-    const tests = input.value.trim().split(/\s+/).filter(Boolean).map((word) => {
-      const found = word.match(/^(.+?)(<=|>=|!=|=|<|>)(.+)$/);
-      const column = found ? index.get(found[1]) : undefined;
-      if (column === undefined) return (place) => texts[place].includes(word.toLowerCase());
-      const wanted = Number(found[3]);
-      return (place) => {
-        const cell = data.rows[place][column];
-        if (!Number.isNaN(wanted) && data.columns[column].right) return holds[found[2]](number(cell), wanted);
-        return cell !== null && holds[found[2]](String(cell), found[3]);
-      };
+    const words = input.value.match(/[^\s'"]*[=<>](?:'[^']*'|"[^"]*")(?=\s|$)|\S+/g) || [];
+    const tests = words.map((word, place) => {
+      const found = read(word);
+      if (found) return (row) => found[1](data.rows[row][found[0]]);
+      if (/^and$/i.test(word) && place && place < words.length - 1) return () => true;
+      return (row) => texts[row].includes(word.toLowerCase());
     });
     rows = order.filter((place) => tests.every((test) => test(place)));
     shown = PAGE;
@@ -99,12 +146,20 @@
     heads[column].setAttribute("aria-sort", isUp ? "ascending" : "descending");
     const sign = isUp ? 1 : -1;
     const words = new Intl.Collator("en", { numeric: true });
+    const key = (place) => {
+      const cell = data.rows[place][column];
+      if (column === data.trial) return trial(cell);
+      return isNumber(cell) ? number(plain(cell)) : typeof cell === "boolean" ? Number(cell) : cell;
+    };
+    const keys = data.rows.map((_, place) => key(place));
+    const isUnknown = (found) => found === null || Number.isNaN(found);
     const compare = (a, b) => {
-      const one = data.rows[a][column], other = data.rows[b][column];
-      if (!data.columns[column].right) return sign * words.compare(one === null ? "" : String(one), other === null ? "" : String(other));
-      const x = number(one), y = number(other);
-      if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);  // what is unknown comes last
-      return x === y ? 0 : sign * (x < y ? -1 : 1);
+      const one = keys[a], other = keys[b];
+      if (isUnknown(one) || isUnknown(other)) return isUnknown(one) - isUnknown(other);  // comes last
+      const isText = typeof one === "string";
+      if (isText !== (typeof other === "string")) return isText ? sign : -sign;
+      if (isText) return sign * words.compare(one, other);
+      return one == other ? 0 : sign * (one < other ? -1 : 1);
     };
     order = [...order].sort(compare);
     filter();

@@ -208,7 +208,7 @@ def test_without_subdirectories_logs_stand_side_by_side() -> None:
     ("words", "told"),
     [
         (["no.yaml"], "there is no file no.yaml"),
-        (["--on", "mars"], "this version runs on this machine only"),
+        (["--on", "mars"], "there is no such engine; there are: local, slurm"),
         (["-o", "params.yaml"], "is a file"),
         (["-t", "nothing"], "nothing"),
         (["--frobnicate"], "unrecognized arguments"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from stoker.agent.host import is_gone
 from stoker.cli.study_options import Chosen, asked_oddly, check_slots
 from stoker.core.errors import UsageError
 from stoker.spec.changes import since_last_run
-from stoker.store.records import TrialId
+from stoker.store.records import PLANS, TrialId
 from stoker.study import orders
 from stoker.study.fleet import Life
 from stoker.study.logs import read_again
@@ -46,6 +46,7 @@ def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
         check_slots(chosen)  # what is odd about them, the agent tells
     place = _open(chosen.output)
     body = plan_body(chosen.study, _asked(options, chosen), time.strftime("%Y%m%d.%H%M%S"))
+    before = sum(1 for _ in place.store.list(PLANS))
     iteration = add_plan(place.store, body)
     _keep_copy(place, chosen)
     opened = Opened(place, is_gone, read_again)
@@ -56,7 +57,7 @@ def begin(chosen: Chosen, options: argparse.Namespace) -> Begun:
     begun = Begun(chosen, opened, iteration, wanted_by(opened, iteration), words)
     words += ["--only", str(iteration)]
     begun.told += [f"hint: {hint}" for hint in _hints(chosen)]
-    begun.told += _changes(begun, body)
+    begun.told += _changes(begun) if iteration > max(1, before) else []
     if chosen.study.waiting:
         begun.told.append(f"not acted on in this version: {', '.join(chosen.study.waiting)}")
     _reopen(begun, options.force)
@@ -70,11 +71,9 @@ def _hints(chosen: Chosen) -> list[str]:
     return [*(f"{file}:{hint.line}: {hint.message}; {hint.remedy}" for hint in hints), *asked_oddly(chosen)]
 
 
-def _changes(begun: Begun, body: Mapping[str, Any]) -> list[str]:
-    """What is different from the last iteration, if this run has just added one."""
+def _changes(begun: Begun) -> list[str]:
+    """What is different from the last iteration, when this run has just added one."""
     state, iteration = begun.opened.state, begun.iteration
-    if iteration == 1 or state.plan(iteration)["time"] != body["time"]:
-        return []
     added = state.counts(iteration)
     before = begun.opened.work.planned(iteration - 1).study.source
     return since_last_run(before, begun.chosen.study.source, added.total if added.is_exact else None)

@@ -59,9 +59,12 @@ def range_prefix(iteration: int, place: int) -> str:
     return f"trials/{iteration:04d}/{place:06d}/"
 
 
+PLANS = "plan/"
+
+
 def plan_key(iteration: int) -> str:
     """A plan: the study file as it was run."""
-    return f"plan/{iteration:04d}"
+    return f"{PLANS}{iteration:04d}"
 
 
 def claim_key(trial: TrialId, round_: int, attempt: int) -> str:

@@ -67,7 +67,7 @@ def test_gpus_and_who_holds_them(tmp_path: Path) -> None:
     two = Gpu(0, A, "A100", 40 * GB, GB), Gpu(1, B, "A100", 40 * GB, 30 * GB, (4242, 4243))
     divided = Gpu(2, "MIG-7", "A100 MIG 1g.5gb", None, None, (), 3)
     owner = Owner("/home/you/x", "you", 77, time.mktime((2026, 1, 31, 12, 0, 0, 0, 0, -1)))
-    with locks.try_acquire((A,), owner):  # type: ignore[union-attr]
+    with locks.try_acquire((A,), owner):  # type: ignore[union-attr]  # nobody else holds it
         told = {check.name: check.found for check in judge_gpus(Inventory((*two, divided)), locks)}
     assert told == {
         "GPU 0": (

@@ -92,16 +92,14 @@ def came_to_nothing(engine: str, found: Iterable[Placed], seen: Iterable[str]) -
 
 def _told(lost: Iterable[Placed], store: str) -> Iterator[str]:
     """The newest of each cause, and how many others it has."""
-    causes: dict[tuple[str, ...], list[Placed]] = {}
+    causes: dict[tuple[str, tuple[str, ...] | None], list[Placed]] = {}
     for placed in sorted(lost, key=lambda placed: _numbers(placed.id), reverse=True):
-        said = _last_lines(placed.log)
-        about = ("it has no log: does every node see", store) if said is None else tuple(said)
-        causes.setdefault((placed.why, *about), []).append(placed)
-    for (why, *said), same in list(causes.items())[:MOST]:
+        causes.setdefault((placed.why, _last_lines(placed.log)), []).append(placed)
+    for (why, said), same in list(causes.items())[:MOST]:
         placed, others = same[0], f", as did {len(same) - 1:,} more" if len(same) > 1 else ""
         where = f" on {placed.where}" if placed.where else ""
         yield f"job {placed.id} ended{where} ({why}), and its agent was never seen{others}"
-        if said and said[0].startswith("it has no log"):
+        if said is None:
             yield f"  it has no log: does {placed.where or 'the node'} see {store}?"
         elif said:
             yield from (f"  │ {line}" for line in said)
@@ -112,7 +110,7 @@ def _numbers(job: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", job)]
 
 
-def _last_lines(path: str) -> list[str] | None:
+def _last_lines(path: str) -> tuple[str, ...] | None:
     """The last lines of a log; None if there is no such file."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123  (the end of a file)
@@ -120,7 +118,7 @@ def _last_lines(path: str) -> list[str] | None:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return None
-    return [line for line in lines if line.strip()][-LINES:]
+    return tuple([line for line in lines if line.strip()][-LINES:])
 
 
 def run_again(opened: Opened) -> str:

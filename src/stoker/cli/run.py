@@ -16,7 +16,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,10 +160,10 @@ def _print_commands(chosen: Chosen) -> int:
     return 0
 
 
-def _wait_for(pid: int, opened: Opened, most: float = 10.0) -> None:
-    """Until the agent is seen in the study: whoever asks for the status next shall see it at work."""
+def _wait_for_another(known: Set[str], opened: Opened, most: float = 10.0) -> None:
+    """Until a new agent is seen in the study: whoever asks for the status next shall see it at work."""
     until = time.monotonic() + most
-    while time.monotonic() < until and not any(agent.pid == pid for agent in opened.state.agents()):
+    while time.monotonic() < until and {agent.name for agent in opened.state.agents()} <= known:
         time.sleep(0.1)
         with suppress(StoreError):
             opened.refresh()
@@ -175,8 +175,9 @@ def _detach(words: list[str], chosen: Chosen, opened: Opened) -> int:
     log = Path(chosen.output) / ".stoker" / f"agent.{time.strftime('%Y%m%d.%H%M%S')}.log"
     if "://" in chosen.output:
         log = Path(f"stoker-agent.{time.strftime('%Y%m%d.%H%M%S')}.log")
+    known = {agent.name for agent in opened.state.agents()}
     pid = start_detached(words, log)
-    _wait_for(pid, opened)
+    _wait_for_another(known, opened)
     return _follow(chosen, f"running in the background, process {pid}\n")
 
 

@@ -24,12 +24,11 @@ def site_of(study: Study, store: str, directory: str, name: str, engine: str) ->
     return Site(name, path, directory, section)
 
 
-def engine_of(opened: Opened, engine: str, words: tuple[str, ...] = ()) -> Engine:
+def engine_of(opened: Opened, engine: str) -> Engine:
     """An engine for a study that has been planned. Raises UsageError if it cannot be used here."""
     planned = opened.work.planned(opened.state.iterations[-1])
     directory = planned.directory or os.getcwd()  # noqa: PTH109  (as it is called there)
-    site = site_of(opened.study, opened.place.url, directory, opened.name, engine)
-    return make_engine(engine, Site(site.name, site.store, site.directory, site.settings, words))
+    return make_engine(engine, site_of(opened.study, opened.place.url, directory, opened.name, engine))
 
 
 def note_engine(opened: Opened, engine: str) -> None:

@@ -56,7 +56,7 @@ class Slurm:
     def renew(self, number: int) -> str:
         """Submit one more job of a shape, for an agent whose time is up; the job's number.
 
-        None if the study file does not ask for that any more, or if somebody cancels this job meanwhile.
+        Empty if the study file does not ask for that any more, or if somebody cancels this job meanwhile.
         """
         found = self._shapes()
         if number >= len(found) or not found[number].get("renew"):

@@ -43,7 +43,7 @@ class Rounds:
         raise NotImplementedError  # each library has its own way
 
     def _load(self, model: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError  # as has this
 
 
 def add_numbers(manager: Manager, values: Mapping[str, Any], step: float | None = None) -> None:

@@ -40,7 +40,7 @@ print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_m
 assert found == {expected}, found
 """
 STOKER = (
-    "import pandas, stoker, stoker.api, stoker.report.frames",
+    "import pandas, stoker, stoker.api, stoker.report.frames, stoker.report.recorded",
     "found = len(stoker.open(place).table())",
 )
 POINTWISE = (STOKER[0], "found = len(stoker.open(place).progress())")

@@ -50,7 +50,7 @@ def _text_part(value: str, exists: Callable[[str], bool]) -> str:
 
 def join(parts: Iterable[tuple[str, str]]) -> str:
     """The name of a trial before collisions: labels and parts, in the order of the sweep."""
-    return "-".join(f"{label}_{part}" for label, part in parts) or NAMELESS
+    return "-".join([f"{label}_{part}" for label, part in parts]) or NAMELESS
 
 
 def readings(name: str, labels: tuple[str, ...]) -> list[tuple[str, ...]] | None:

@@ -86,13 +86,23 @@ class Sweep:
         """How many trials the sweep asks for, counting those asked for twice."""
         return prod(axis.ladder.size for axis in self.grid) * self.turns
 
+    @cached_property
+    def _backwards(self) -> tuple[tuple[Axis, int], ...]:
+        """The axes from the last to the first, with the sizes of those that multiply."""
+        return tuple((axis, axis.ladder.size if axis.order is Order.GRID else 0) for axis in self.axes[::-1])
+
     def choices(self, index: int) -> list[Choice]:
         """What the trial at `index` chooses on each axis; the last grid axis turns before the first."""
         point, turn = divmod(index, self.turns)
-        levels = {axis.name: axis.level(turn) for axis in self.series}
-        for axis in reversed(self.grid):
-            point, levels[axis.name] = divmod(point, axis.ladder.size)
-        return [axis.ladder.choice(levels[axis.name]) for axis in self.axes]
+        found = []
+        for axis, size in self._backwards:
+            if size:
+                point, level = divmod(point, size)
+            else:
+                level = axis.level(turn)
+            found.append(axis.ladder.choice(level))
+        found.reverse()
+        return found
 
     def params(self, index: int) -> dict[str, Value]:
         """All parameters of the trial at `index`: those the sweep sets, in its order, then the defaults."""

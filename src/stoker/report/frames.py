@@ -31,7 +31,9 @@ def frame(table: Table) -> DataFrame:
 def _column(cells: list[Cell]) -> Any:
     """Numbers that remember their spelling become plain ones; whole ones stay so where some are missing."""
     kinds = _kinds(cells)
-    plain: Any = [float(c) if isinstance(c, float) else c for c in cells] if "float" in kinds else cells
+    plain: Any = cells
+    if "float" in kinds and {*map(type, cells)} != {float}:
+        plain = [float(c) if isinstance(c, float) else c for c in cells]
     if "str" in kinds:
         plain = [_clean(c) if isinstance(c, str) else c for c in plain]
     if kinds in ({"int", None}, {"bool", None}):

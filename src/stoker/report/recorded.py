@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import accumulate
-from math import isfinite
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from stoker.core.values import Value
 from stoker.manager import progress
@@ -284,24 +284,31 @@ _NOTHING: _Use = (None, None, None, None, None, "")
 
 def _use(stages: Iterable[Mapping[str, Any]]) -> _Use:
     """What the stages took, together."""
-    known = [figures for figures in stages if _is_sane(figures.get("seconds"))]
-    if not known:
+    first, slot, memory, seconds, cpu, busy, gpu = inf, None, 0.0, -1.0, 0.0, 0.0, 0.0
+    for figures in stages:
+        if not _is_sane(took := figures.get("seconds")):
+            continue
+        seconds = max(0, seconds) + took
+        if _is_sane(began := figures.get("began")):
+            first = min(first, began)
+        if _is_sane(used := figures.get("cpu")):
+            cpu += used
+        if _is_sane(most := figures.get("memory")):
+            memory = max(memory, most)
+        if _is_sane(percent := figures.get("gpu")):
+            busy, gpu = busy + took, gpu + took * percent
+        if slot is None:
+            slot = figures.get("slot")
+    if seconds < 0:
         return _NOTHING
-    seconds = sum(figures["seconds"] for figures in known)
-    used = [(figures["seconds"], figures["gpu"]) for figures in known if _is_sane(figures.get("gpu"))]
-    busy = sum(s for s, _ in used)
     return (
-        min(_all(known, "began"), default=None),
+        first if first < inf else None,
         seconds,
-        sum(_all(known, "cpu")) / seconds if seconds else None,
-        int(max(_all(known, "memory"), default=0)) or None,
-        sum(s * percent for s, percent in used) / busy if busy else None,
-        str(next((figures["slot"] for figures in known if "slot" in figures), "")),
+        cpu / seconds if seconds else None,
+        int(memory) or None,
+        gpu / busy if busy else None,
+        str("" if slot is None else slot),
     )
-
-
-def _all(stages: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return [figures[name] for figures in stages if _is_sane(figures.get(name))]
 
 
 def _numbers(metrics: Mapping[str, float], series: Any) -> dict[str, Numbers]:
@@ -330,9 +337,9 @@ def _is_told(one: Any) -> bool:
 _MOST = 1e15
 
 
-def _is_sane(value: Any) -> bool:
+def _is_sane(value: Any) -> TypeGuard[float]:
     """Whether it can be a time or a use of anything: what is not finite, or beyond reason, is unknown."""
-    return is_number(value) and isfinite(value) and 0 <= value < _MOST
+    return (type(value) is float or type(value) is int) and 0 <= value < _MOST
 
 
 def _whole(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest
 from math import isnan
 from pathlib import Path
@@ -44,20 +44,38 @@ class Objective(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Patterns for metrics that trials may have run without, since an earlier iteration had no such ones."""
+    """How the file of now reads results: it may be a later one than that of the trials.
+
+    Patterns may be such that trials ran without them, since an earlier iteration had no such ones.
+    """
 
     added: dict[str, str]
     mended: dict[str, str]  # where there was another one, what was recorded is wrong
+    objective: Objective | None
 
 
-def _later(studies: Iterable[Study]) -> Later:
-    found = [study.settings.get("metrics") for study in studies]
+def _later(studies: Sequence[Study]) -> Later:
+    found, after = [study.settings.get("metrics") for study in studies], studies[-1].objective
     *earlier, now = [patterns if isinstance(patterns, dict) else {} for patterns in found]
     was = {name: {patterns.get(name) for patterns in earlier} for name in now}
     return Later(
         {name: pattern for name, pattern in now.items() if None in was[name]},
         {name: pattern for name, pattern in now.items() if was[name] - {None, pattern}},
+        None if after is None else Objective(*after),
     )
+
+
+def _of_series(series: object, objective: Objective | None) -> dict[str, float]:
+    """The number that stands for each series: the last, but of the objective the best."""
+    if not series or not isinstance(series, dict):
+        return {}
+    found = {}
+    for name, told in series.items():
+        if name == EPOCHS or not isinstance(told, dict) or not is_number(told.get("last")):
+            continue
+        best = told.get(objective.goal) if objective is not None and name == objective.metric else None
+        found[name] = best if is_number(best) else told["last"]
+    return found
 
 
 class Opened:
@@ -72,7 +90,7 @@ class Opened:
         self.place = place
         self._read_logs = read_logs
         self._read: dict[tuple[TrialId, object, int], Mapping[str, float]] = {}  # what was read again
-        self._later: tuple[int, Later] = (0, Later({}, {}))  # as of so many iterations
+        self._later: tuple[int, Later] = (0, Later({}, {}, None))  # as of so many iterations
         self.work = StudyWork(place.output)
         self.state = StudyState(place.store, self.work, Fleet(is_gone=is_gone))
 
@@ -105,32 +123,23 @@ class Opened:
         are looked for in the logs of a finished trial, once; not in very many of them, which would take long.
         Of a series the objective of now tells which number counts: it may have been another one then.
         """
-        recorded, series = result.get("metrics"), self._of_series(result.get("series"))
+        iterations = len(self.state.iterations)
+        if self._later[0] != iterations:
+            self._later = iterations, _later([self.work.planned(k).study for k in self.state.iterations])
+        later = self._later[1]
+        recorded, series = result.get("metrics"), _of_series(result.get("series"), later.objective)
         found: dict[str, float] = {}
         if isinstance(recorded, dict):
             found = {name: value for name, value in recorded.items() if is_number(value)}
         if result.get("status") != Status.FINISHED.value:
             return found | series
-        iterations = len(self.state.iterations)
-        if self._later[0] != iterations:
-            self._later = iterations, _later(self.work.planned(k).study for k in self.state.iterations)
-        later, key = self._later[1], (trial, str(result.get("time")), iterations)
+        if not later.added and not later.mended:
+            return found | series
+        key = trial, str(result.get("time")), iterations
         wanted = {name: pattern for name, pattern in later.added.items() if name not in found} | later.mended
         if wanted and key not in self._read and len(self._read) < MOST_READ:
             self._read[key] = self._read_logs(self, trial, wanted)
         return found | dict(self._read.get(key, {})) | series
-
-    def _of_series(self, series: object) -> dict[str, float]:
-        """The number that stands for each series: the last, but of the objective the best."""
-        if not series or not isinstance(series, dict):
-            return {}
-        objective, found = self.objective, {}
-        for name, told in series.items():
-            if name == EPOCHS or not isinstance(told, dict) or not is_number(told.get("last")):
-                continue
-            best = told.get(objective.goal) if objective is not None and name == objective.metric else None
-            found[name] = best if is_number(best) else told["last"]
-        return found
 
     def best(self, most: int) -> list[tuple[float, TrialId]]:
         """The best finished trials by the objective, best first, with its value; read now."""

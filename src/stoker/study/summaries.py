@@ -93,7 +93,7 @@ def decode_results(data: bytes | None) -> Sequence[Result] | None:
     first = head.place * records.RANGE + 1
     numbers = [number for number, letter in enumerate(head.letters, first) if letter != NOTHING]
     try:
-        lines = [json.loads(line) for line in data.splitlines()[1:]]
+        lines = json.loads(b"[" + b",".join(data.splitlines()[1:]) + b"]")  # at once is faster
         found = [(line["trial"], dict(line["result"])) for line in lines]
     except (KeyError, TypeError, ValueError):
         return None

@@ -15,6 +15,7 @@ from stoker.report.origin import Origin
 from stoker.report.results import Results, Sweep, gather
 from stoker.report.rows import Row
 from stoker.spec.problems import listing, suggest
+from stoker.study.metrics import EPOCHS
 
 MOST_POINTS = 2_000
 MOST_LINES = 300
@@ -69,7 +70,7 @@ def progress(results: Results) -> Chart:
     if best is None or not any(curve.count > 1 for curve in results.progress.values()):
         return Chart("progress", "The best trial", note="There is none that recorded how its metrics went.")
     names = sorted(results.progress, key=lambda name: name != results.metric)
-    names = [name for name in names if results.progress[name].count > 1]
+    names = [name for name in names if name != EPOCHS and results.progress[name].count > 1]
     panels = []
     for name in names[:MOST_PANELS]:
         curve = results.progress[name]

@@ -25,7 +25,7 @@ from stoker.store.interface import StoreError
 from stoker.store.records import TrialId
 from stoker.study import files
 from stoker.study.logs import Log, Logs, read_again
-from stoker.study.metrics import TAIL, metrics_in
+from stoker.study.metrics import EPOCHS, TAIL, metrics_in
 from stoker.study.opened import Opened, is_number
 from stoker.study.place import FLAT
 from stoker.study.ranges import DONE, State
@@ -123,7 +123,8 @@ class Recorded:
     def _so_far(self, trial: TrialId) -> dict[str, Numbers]:
         found = {name: Numbers(value) for name, value in _in_logs(self.opened, trial).items()}
         for stage in self._series(trial, self.opened.trial(trial).name).values():
-            found.update((name, numbers_of(one.values)) for name, one in stage.items() if one.values)
+            told = ((name, one.values) for name, one in stage.items() if one.values and name != EPOCHS)
+            found.update((name, numbers_of(values)) for name, values in told)
         return found
 
     def _series(self, trial: TrialId, name: str) -> Stages:
@@ -313,7 +314,8 @@ def _use(stages: Iterable[Mapping[str, Any]]) -> _Use:
 
 def _numbers(metrics: Mapping[str, float], series: Any) -> dict[str, Numbers]:
     """Of metrics that were recorded as series more is known."""
-    told = {name: one for name, one in series.items() if _is_told(one)} if isinstance(series, dict) else {}
+    recorded = series if isinstance(series, dict) else {}
+    told = {name: one for name, one in recorded.items() if _is_told(name, one)}
     found = {
         name: Numbers(float(value))
         for name, value in metrics.items()
@@ -330,8 +332,9 @@ def _numbers(metrics: Mapping[str, float], series: Any) -> dict[str, Numbers]:
     return found
 
 
-def _is_told(one: Any) -> bool:
-    return isinstance(one, dict) and is_number(one.get("last"))
+def _is_told(name: str, one: Any) -> bool:
+    """Whether it is a series with a value, and none that only counts."""
+    return name != EPOCHS and isinstance(one, dict) and is_number(one.get("last"))
 
 
 _MOST = 1e15

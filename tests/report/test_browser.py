@@ -102,6 +102,8 @@ def test_the_table_is_filtered_by_words_and_conditions(shown: Browser) -> None:
 
     assert wanted("status=failed") == "1 of 300 trials"
     assert wanted("lr<=0.1") == "10 of 300 trials"
+    assert wanted("status~^fail") == "1 of 300 trials"
+    assert wanted("status~^(") == "300 trials"  # more is being written
     assert wanted("lr<=0.1 calm") == "5 of 300 trials"
     assert wanted("__proto__>=298") == "2 of 300 trials"
     assert wanted("no such thing") == "0 of 300 trials"

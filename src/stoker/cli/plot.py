@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser, has_file=True)
     parser.add_argument("-o", dest="file", metavar="FILE", help="where to: .svg .png .pdf .html (NAME.svg)")
     parser.add_argument(
-        "--x", metavar="WHAT", default="step", help="over step, time, or another series (step)"
+        "--x",
+        metavar="WHAT",
+        default="step",
+        help="of sweeps and progress: over step, time, or another series (step)",
     )
     add_study_file(parser)
     parser.add_argument("--yrange", metavar="LOW,HIGH", type=_range, help="of sweeps: the ends of the y axis")

@@ -1,8 +1,9 @@
 """One table of all trials: the parameters that differ, status, metrics and time; the best first.
 
-A metric stands for its last value, that of the study's objective for its best; `loss.min`, `loss.max`,
-`loss.last` and `loss.best` name others. It only reads, while the study runs and after. In a terminal the
-table is as wide as that: names are cut, and the last columns left out, unless you say which you want.
+A metric stands for its last value, that of the study's objective for its best; `loss.min`, `loss.max` and
+`loss.last` name others, and of the objective `best`. It only reads, while the study runs and after. In a
+terminal the table is as wide as that: names are cut, and the last columns left out, unless you say which you
+want.
 
 A directory whose records are gone still has `param`, `stat`, progress and logs; --file names the study file
 that tells its metrics and objective.

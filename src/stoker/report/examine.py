@@ -136,8 +136,10 @@ class Examiner:
 
         If it is to be concise, parameters that are the same in all trials are left out.
         """
-        from pandas import DataFrame
-
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise StokerError("data frames need pandas: pip install 'stoker[report]'") from None
         found, taken = list(self.experiments.values()), set[str]()
         params = dict.fromkeys(name for one in found for name in one.param if not str(name).startswith("_"))
         metrics = dict.fromkeys(name for one in found for name in one.metric)

@@ -315,6 +315,8 @@ FIGURES: Mapping[str, Callable[[Results], Chart]] = {
     "errors": failures,
 }
 """All of them, in the order in which they are read."""
+OVER = ["sweeps", "progress"]
+"""Those whose x axis can be chosen."""
 
 
 def draw(origin: Origin, name: str, x: str = "step", yrange: tuple[float, float] | None = None) -> Chart:
@@ -324,6 +326,10 @@ def draw(origin: Origin, name: str, x: str = "step", yrange: tuple[float, float]
         raise UsageError(f"there is no figure '{name}'; {near}")
     if yrange is not None and name != "sweeps":
         raise UsageError(f"a range for the y axis is for the figure 'sweeps', not for '{name}'")
+    if x != "step" and name not in OVER:
+        raise UsageError(
+            f"the figure '{name}' has an x axis of its own; `{x}` is for {listing(OVER, 9, 'and')}"
+        )
     if yrange is not None and not (all(map(isfinite, yrange)) and yrange[0] < yrange[1]):
         raise UsageError("the ends of the y axis: the first number must be the lower one")
     results = gather(origin, x, name)

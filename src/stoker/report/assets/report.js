@@ -99,8 +99,18 @@
     return value !== null && same(number(plain(cell)), value);
   }
 
+  function matching(wanted) {
+    try {
+      const pattern = new RegExp(wanted, "u");
+      return (cell) => cell !== null && pattern.test(typeof cell === "boolean" ? String(cell) : plain(cell));
+    } catch {
+      return () => true;  // more is being written
+    }
+  }
+
   // A condition on a column, which means what it means in `stoker table --where`.
   function condition(column, sign, wanted) {
+    if (sign === "~") return matching(wanted);
     const value = column === data.trial ? trial(wanted) : number(wanted);
     const compare = orders[sign];
     if (compare && wanted === "") return () => true;  // more is being written
@@ -117,7 +127,7 @@
 
   // A name may have signs in it: the first that leaves a column's name before it counts.
   function read(word) {
-    for (const sign of word.matchAll(/<=|>=|!=|==|=|<|>/g)) {
+    for (const sign of word.matchAll(/<=|>=|!=|==|=|<|>|~/g)) {
       const column = index.get(word.slice(0, sign.index));
       const wanted = word.slice(sign.index + sign[0].length).replace(/^(['"])(.*)\1$/s, "$2");
       if (column !== undefined) return [column, condition(column, sign[0], wanted)];
@@ -127,7 +137,7 @@
 
   // `lr>0.01 failed`: conditions on columns, and words that stand anywhere.
   function filter() {
-    const words = input.value.match(/[^\s'"]*[=<>](?:'[^']*'|"[^"]*")(?=\s|$)|\S+/g) || [];
+    const words = input.value.match(/[^\s'"]*[=<>~](?:'[^']*'|"[^"]*")(?=\s|$)|\S+/g) || [];
     const tests = words.map((word, place) => {
       const found = read(word);
       if (found) return (row) => found[1](data.rows[row][found[0]]);

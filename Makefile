@@ -3,12 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint format docs bench soak clean chromium slurm-wlm openssh-server
+.PHONY: demo test lint format docs bench soak clean chromium slurm-wlm openssh-server slurmdbd mariadb-server
 
 demo: .venv/.demo  ## a small, real study, in .demo; one from before is removed
 	@$(BIN)/stoker demo --again .demo
 
-test: $(READY) chromium slurm-wlm openssh-server  ## all tests
+test: $(READY) chromium slurm-wlm openssh-server slurmdbd mariadb-server  ## all tests
 	$(BIN)/pytest -n auto -m "not timing"
 	$(BIN)/pytest -m timing
 
@@ -20,7 +20,7 @@ lint: $(READY)  ## style, types, layers, generated pages
 	$(BIN)/python scripts/make_docs.py --check
 
 # What tests use for real. Where it cannot be installed, they skip, and say so.
-chromium slurm-wlm openssh-server:
+chromium slurm-wlm openssh-server slurmdbd mariadb-server:
 	@dpkg -s $@ >/dev/null 2>&1 || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ echo "installing $@ …"; apt-get -qq update && apt-get -qq install -y $@ >/dev/null; }
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_SYSTEM = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+SYSTEM = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 NODES = ("n1", "n2", "n3")
 CONFIGURATION = """\
 ClusterName=test
@@ -52,15 +52,15 @@ NODE = (
 class Cluster:
     """Started when made; `stop` ends it, with all that runs on it."""
 
-    def __init__(self, place: Path, largest_array: int = 101) -> None:
+    def __init__(self, place: Path, largest_array: int = 101, more: str = "") -> None:
         self.place = place
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         (place / "state").mkdir(parents=True)
-        ports = _free_ports(1 + len(NODES))
+        ports = free_ports(1 + len(NODES))
         nodes = "".join(NODE.format(name=name, port=ports[1 + n]) for n, name in enumerate(NODES))
         text = CONFIGURATION.format(place=place, port=ports[0], nodes=nodes, largest_array=largest_array)
         self.configuration = place / "slurm.conf"
-        self.configuration.write_text(text, encoding="utf-8")
+        self.configuration.write_text(text + more, encoding="utf-8")
         gres = f"NodeName=n[1-{len(NODES)}] Name=gpu File=/dev/tty[0-1]\n"
         (place / "gres.conf").write_text(gres, encoding="utf-8")
         self._start("ctld", "slurmctld", "-D", "-c")
@@ -71,7 +71,7 @@ class Cluster:
     @property
     def environment(self) -> Mapping[str, str]:
         """With which Slurm's commands, and Stoker, find this cluster."""
-        return {**_SYSTEM, "SLURM_CONF": str(self.configuration)}
+        return {**SYSTEM, "SLURM_CONF": str(self.configuration)}
 
     def ask(self, *words: str) -> str:
         """What one of Slurm's commands prints."""
@@ -143,7 +143,7 @@ def _of(variable: str, configuration: Path) -> list[int]:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -61,7 +61,7 @@ def test_lines_are_aligned_and_remedies_stand_below(workplace: Path) -> None:
     assert re.search(r"✘ directory +.*/nowhere is not there\n +→ make it with mkdir -p", text)
     assert re.search(r"✘ bash +not found on the PATH\n +→ install bash", text)
     assert re.search(r"! git +not found on the PATH\n +→ install git", text)
-    assert re.search(r"✘ sbatch +not found on the PATH\n +→ use Slurm from a login node", text)
+    assert re.search(r"✘ commands +none of Slurm's is on the PATH\n +→ use Slurm from a login node", text)
     assert "two processes" not in text
     assert text.splitlines()[-1] == "3 bad, 1 warning"
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from stoker.checkup.finding import Answer, Verdict
+from stoker.checkup.slurm import is_here as slurm_is_here
 from stoker.checkup.slurm import (
-    Partition,
     judge_accounting,
     judge_config,
+    judge_missing,
     judge_partitions,
     judge_place,
     look,
     parse_config,
-    parse_partitions,
     parse_version,
 )
-from stoker.checkup.slurm import is_here as slurm_is_here
+from stoker.engines.slurm.partitions import Partition, parse_partitions
 from tests.doctor.needs import give_up
 from tests.slurm import cluster
 from tests.stories.command import stoker
@@ -231,4 +231,29 @@ def test_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (check.name, check.verdict) == ("version", Verdict.WARNING)
     monkeypatch.setenv("PATH", str(tmp_path))
     (check,) = look(tmp_path, True)
-    assert (check.name, check.verdict) == ("sbatch", Verdict.BAD)
+    assert (check.verdict, check.found) == (Verdict.BAD, "none of Slurm's is on the PATH")
+
+
+@pytest.mark.parametrize(
+    ("missing", "verdict", "told"),
+    [
+        (["sinfo"], Verdict.WARNING, "sinfo is not on the PATH: jobs can be placed, but not all is told"),
+        (["squeue", "sinfo"], Verdict.BAD, "squeue, sinfo are not on the PATH, though others of Slurm's are"),
+        (["sbatch", "squeue", "scancel", "scontrol", "sinfo"], Verdict.BAD, "none of Slurm's is on the PATH"),
+    ],
+)
+def test_commands_that_are_missing(missing: list[str], verdict: Verdict, told: str) -> None:
+    check = judge_missing(missing, Verdict.BAD)
+    assert (check.name, check.verdict) == ("commands", verdict)
+    assert check.found.startswith(told)
+    assert check.remedy.startswith("use Slurm from a login node")
+
+
+def test_a_machine_with_sbatch_but_without_sinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sbatch", "squeue", "scancel"):
+        (tmp_path / name).write_text("#!/bin/sh\necho slurm 24.05.2\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {check.name: check for check in look(tmp_path, True)}
+    assert found["commands"].found.startswith("scontrol, sinfo are not on the PATH: jobs can be placed")
+    assert Verdict.BAD not in {check.verdict for check in found.values()}

@@ -164,6 +164,25 @@ def test_leaving_politely_gives_everything_back(tmp_path: Path) -> None:
     assert Counter(key.rpartition(".")[2] for key in records(tmp_path)) == {"claim": 2, "released": 2}
 
 
+def test_a_stage_that_hears_the_end_before_its_agent_does_not_fail(tmp_path: Path) -> None:
+    """Whoever takes a machine away tells all of its processes, in any order."""
+    prepare(tmp_path, f"template: 'echo $$ > {tmp_path}/pid.{{n}}; exec sleep 30'\n---\nn: [1, 2]\n")
+    agent = start(tmp_path)
+    wait_until(
+        lambda: all(pid.read_text().strip() for pid in tmp_path.glob("pid.*")) and _begun(tmp_path) == 2
+    )
+    for path in tmp_path.glob("pid.*"):
+        os.kill(int(path.read_text()), signal.SIGTERM)
+    time.sleep(0.2)
+    agent.terminate()
+    assert agent.wait(timeout=20) == 0
+    assert Counter(key.rpartition(".")[2] for key in records(tmp_path)) == {"claim": 2, "released": 2}
+
+
+def _begun(tmp_path: Path) -> int:
+    return len(list(tmp_path.glob("pid.*")))
+
+
 def test_pulling_plugs(tmp_path: Path) -> None:
     """kill -9 of whatever, at random moments: every trial ends in one result, nothing finished runs again."""
     token = f"token-{os.getpid()}-{random.getrandbits(40):x}"

@@ -33,6 +33,9 @@ ProctrackType=proctrack/linuxproc
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
+SlurmctldParameters=preempt_send_user_signal
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 ReturnToService=2
 SlurmdTimeout=10
@@ -40,8 +43,9 @@ KillWait=5
 GresTypes=gpu
 MaxArraySize={largest_array}
 {nodes}
-PartitionName=main Nodes=ALL Default=YES
+PartitionName=main Nodes=ALL Default=YES GraceTime=20
 PartitionName=closed Nodes=n3 State=DOWN
+PartitionName=urgent Nodes=ALL PriorityTier=9
 """
 NODE = (
     "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4000 "

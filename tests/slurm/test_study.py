@@ -115,12 +115,47 @@ def test_stop_cancels_what_waits_and_what_runs(study: Study) -> None:
 
 def test_a_partition_that_is_down(study: Study) -> None:
     study.write(SIXTY.replace("gpus: 2", "partition: closed"))
-    assert study("run", "--on", "slurm").returncode == 0
+    assert (
+        "slurm: partition closed is down: jobs wait until it is up\n" in study("run", "--on", "slurm").stdout
+    )
     wait_until(lambda: "PartitionDown" in study("status").stdout)
     told = study("status").stdout
     assert "slurm: 3 waiting (PartitionDown)" in told
     assert "nobody is at work" not in told, "they come when the partition is up again"
-    assert "slurm: 3 jobs cancelled" in study("stop", "-y").stderr
+    refused = study("rm", "--all", "-y")
+    assert refused.returncode == 2
+    assert "3 jobs on slurm for this study; `stoker stop` first" in refused.stderr
+    assert "slurm: 3 jobs cancelled" in study("rm", "--all", "-y", "--force").stderr
+    assert not Path("output").exists()
+    assert not study.jobs()
+
+
+def test_nodes_that_are_all_drained(study: Study) -> None:
+    drained = ("scontrol", "update", "nodename=n[1-3]", "reason=test", "state=drain")
+    assert study.cluster.ask(*drained) == ""
+    try:
+        study.write(SIXTY)
+        placed = study("run", "--on", "slurm")
+        assert "slurm: no node of partition main is up: jobs wait until one is back" in placed.stdout
+        assert len(study.jobs()) == 3
+        study.write(SIXTY.replace("gpus: 2", "gpus: 9"))
+        assert "no node has that many gpus" in study("run", "--on", "slurm", "-o", "other").stderr
+    finally:
+        study.cluster.ask(*drained[:-1], "state=resume")
+
+
+def test_a_job_whose_node_slurm_takes_for_another(study: Study) -> None:
+    study.write("template: sleep 60\nengine: {slurm: {gpus: 2}}\n---\nn: [1, 2, 3]\n")
+    assert study("run", "--on", "slurm").returncode == 0
+    job = min(study.jobs())
+    wait_until(lambda: len(list(Path("output").glob("*/log.*"))) == 2)
+    study.cluster.ask(
+        "sbatch", "-p", "urgent", "-w", study.jobs()[job].split()[1], "--gpus=2", "--wrap=sleep 5"
+    )
+    wait_until(lambda: study.jobs()[job].startswith("PENDING"))
+    said = Path(f"output/.stoker/slurm/{job}.log").read_text(encoding="utf-8")
+    assert "NOTE  Slurm takes this job's node for others: the job waits in the queue again" in said
+    assert json.loads(study("status", "--json").stdout)["counts"]["released"] == 2
 
 
 TRAIN = """
@@ -138,8 +173,8 @@ def test_a_time_limit_in_the_middle_of_a_trial(study: Study) -> None:
     Path("train.py").write_text(TRAIN, encoding="utf-8")
     study.write(
         """
-template: "python3 train.py"
-engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@55"]}}
+template: "echo $GROWN; python3 train.py"
+engine: {slurm: {time: 1, renew: true, setup: ["export GROWN=x$GROWN"], extra: ["--signal=B:USR1@55"]}}
 """
     )
     assert study("run", "--on", "slurm").returncode == 0
@@ -150,7 +185,9 @@ engine: {slurm: {time: 1, renew: true, extra: ["--signal=B:USR1@55"]}}
     told = json.loads(study("status", "--json").stdout)
     jobs = {agent["placed"] for agent in told["agents"]}
     assert len(jobs) > 1, "it was not interrupted"
-    assert len(list(trial.glob("log.train.*"))) > 1
+    said = [path.read_text(encoding="utf-8").split()[0] for path in trial.glob("log.train.*")]
+    assert len(said) > 1
+    assert set(said) == {"x"}, "what setup makes is made once"
 
 
 def test_a_job_that_gets_nowhere_has_no_successor(study: Study) -> None:
@@ -179,9 +216,8 @@ def test_here_and_there(study: Study) -> None:
     [
         ("partition: gpu-long", "invalid partition specified: gpu-long; "),
         ("partition: gpu-long", "engine.slurm.partition names one of this cluster's: main, closed"),
-        ("agents: 500", "engine.slurm.agents: one array may have 101 tasks here"),
         ("gpus: 9", "no node has that many gpus, cpus or memory"),
-        ("time: tomorrow", "Invalid --time specification; engine.slurm.time is like 90 (minutes)"),
+        ("extra: [--time=x]", "Invalid --time specification; engine.slurm.time is like 90 (minutes)"),
         ("exclude: n77", "engine.slurm.exclude: `sinfo -N` lists nodes"),
         ("constraint: fast", "engine.slurm.constraint: `sinfo -o '%P %f'` lists features"),
         ("extra: [--nonsense]", "engine.slurm.extra: `sbatch --help` lists options"),
@@ -196,12 +232,18 @@ def test_what_slurm_refuses_is_told_before_anything_is_made(study: Study, settin
     assert not Path("output").exists()
 
 
-def test_setup_that_fails(study: Study) -> None:
+def test_setup_that_fails(study: Study, tmp_path: Path) -> None:
     study.write("template: 'true'\nengine: {slurm: {setup: ['module load cuda/99']}}\n")
     assert study("run", "--on", "slurm").returncode == 0
     wait_until(lambda: "its agent was never seen" in study("status").stdout)
     told = study("status").stdout
     assert "ended on n1 (FAILED, NonZeroExitCode), and its agent was never seen" in told
+    assert "stoker: setup failed: module load cuda/99" in told
+    (tmp_path / "squeue").write_text("#!/bin/sh\n", encoding="utf-8")  # Slurm has forgotten its jobs
+    (tmp_path / "squeue").chmod(0o755)
+    study.variables["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    told = study("status").stdout
+    assert "0 ended, and its agent was never seen" in told
     assert "stoker: setup failed: module load cuda/99" in told
 
 

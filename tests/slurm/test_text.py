@@ -11,7 +11,8 @@ import pytest
 from stoker.core.errors import UsageError
 from stoker.engines.interface import Placed, Site, State
 from stoker.engines.slurm import queue
-from stoker.engines.slurm.script import notice, options, script, seconds, shapes
+from stoker.engines.slurm.partitions import obstacle, parse_partitions
+from stoker.engines.slurm.script import arrays, described, notice, options, script, seconds, shapes
 
 SITE = Site("norms", "/home/eva/norms/output", "/home/eva/norms", None)
 SHAPE: dict[str, Any] = {
@@ -64,6 +65,7 @@ def test_script() -> None:
     assert script(SITE, 1, SHAPE, "/home/eva/stoker/bin/python") == (
         "#!/bin/bash\n"
         "# An agent of Stoker, for the study norms: /home/eva/norms\n"
+        "trap '' USR1\n"
         "cd -- /home/eva/norms || "
         '{ echo "stoker: $(hostname) does not see "/home/eva/norms >&2; exit 72; }\n'
         "{\n"
@@ -78,12 +80,51 @@ def test_script() -> None:
         'if ((${#gpus[@]})); then slots=("${!gpus[@]}"); else slots=(auto); fi\n'
         "exec /home/eva/stoker/bin/python -E -m stoker agent /home/eva/norms/output --allotted --idle 300 "
         '--grace 105 --renew 1 -r "${slots[@]}" '
-        '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"\n'
+        '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}" '
+        '--given 3 3<<< "$(base64 -w 0 "/proc/$$/environ")"\n'
     )
 
 
+def program_that(tmp_path: Path, does: str) -> str:
+    """A program to stand for Python in a script."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/bash\n{does}\n", encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_a_job_that_is_renewed_is_told_the_environment_from_before_its_setup(tmp_path: Path) -> None:
+    shape = {"setup": ["export PATH=/mine:$PATH", "export WHO=me"], "renew": True}
+    text = script(
+        Site("s", "/s", "/", None),
+        0,
+        shape,
+        program_that(tmp_path, "echo $PATH; base64 -d <&3 | tr '\\0' '\\n'"),
+    )
+    environment = {"PATH": "/usr/bin:/bin", "SECRET": "a\tb = c"}
+    ran = subprocess.run(
+        ["bash", "-c", text], env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert ran[0] == "/mine:/usr/bin:/bin"
+    assert {"PATH=/usr/bin:/bin", "SECRET=a\tb = c"} <= set(ran[1:])
+    assert "WHO=me" not in ran
+
+
+def test_a_path_with_a_backslash(tmp_path: Path) -> None:
+    """Slurm would take the backslash away, and find no such directory."""
+    place = tmp_path / "it's a\\b"
+    (place / "output/.stoker/slurm").mkdir(parents=True)
+    site = Site("s", str(place / "output"), str(place), None)
+    assert "--output=/dev/null" in options(site, {}, "0-0")
+    text = script(site, 0, {}, program_that(tmp_path, "pwd"))
+    variables = {"PATH": "/usr/bin:/bin", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    ran = subprocess.run(["bash", "-c", text], env=variables, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+    assert (place / "output/.stoker/slurm/7_1.log").read_text(encoding="utf-8") == f"{place}\n"
+
+
 @pytest.mark.parametrize(
-    "name", ["it's", 'a "b"', "$(touch hacked)", "`touch hacked`", "a\nb", "-n", "a;b", "*"]
+    "name", ["it's", 'a "b"', "$(touch hacked)", "`touch hacked`", "a\nb", "-n", "a;b", "*", "a b"]
 )
 def test_names_are_only_names(name: str, tmp_path: Path) -> None:
     """The script says the directory's name, and does nothing because of it."""
@@ -268,6 +309,79 @@ def test_the_number_of_a_job(said: str, job: str) -> None:
 )
 def test_what_sbatch_refuses(said: str, told: str) -> None:
     assert queue.explain(said, ["main", "long"], 1001).endswith(told)
+
+
+SINFO = """\
+main*|up|2|infinite|gpu:2|idle
+main*|up|1|infinite|gpu:2|drain
+closed|down|1|infinite|gpu:2|idle
+broken|up|3|infinite|gpu:8|down*
+old|drain|1|infinite|gpu:8|idle
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_refused", "told"),
+    [
+        (None, False, ""),
+        (
+            "main",
+            True,
+            "jobs wait for nodes of partition main that are down or drained; `sinfo -R` tells why",
+        ),
+        ("closed", False, "partition closed is down: jobs wait until it is up"),
+        ("closed,main", False, ""),
+        (
+            "broken",
+            True,
+            "no node of partition broken is up: jobs wait until one is back; `sinfo -R` tells why",
+        ),
+        ("broken,closed", False, "no node of partition closed, broken is up: jobs wait until one is back"),
+        ("none", True, ""),
+    ],
+)
+def test_what_makes_jobs_wait(asked: str | None, is_refused: bool, told: str) -> None:
+    found = obstacle(parse_partitions(SINFO), asked, is_refused)
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_about_nodes"),
+    [
+        ("allocation failure: Requested node configuration is not available", True),
+        ("allocation failure: Required node not available (down, drained or reserved)", True),
+        ("allocation failure: Requested nodes are busy", True),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", False),
+    ],
+)
+def test_what_may_only_wait_for_nodes(said: str, is_about_nodes: bool) -> None:
+    assert queue.is_about_nodes(said) is is_about_nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "is_preempted"),
+    [
+        ("   PreemptEligibleTime=2026-11-16T10:09:27 PreemptTime=2026-11-16T10:09:29\n", True),
+        ("   PreemptEligibleTime=2026-11-16T10:09:27 PreemptTime=None\n", False),
+        ("slurm_load_jobs error: Invalid job id specified\n", False),
+    ],
+)
+def test_preempted_jobs(text: str, is_preempted: bool) -> None:
+    assert queue.is_preempted(text) is is_preempted
+
+
+def test_as_few_arrays_as_there_can_be() -> None:
+    assert arrays(0, 101) == arrays(0, None) == []
+    assert arrays(1, None) == ["0-0"]
+    assert arrays(101, 101) == ["0-100"]
+    assert arrays(250, 101) == ["0-100", "0-100", "0-47"]
+    assert arrays(5, 0) == ["0-4"], "sbatch says that arrays are not allowed"
+
+
+def test_shapes_in_words() -> None:
+    assert described(SHAPE) == "partition gpu, gpus a100:2, cpus 8, memory 32G, time 12:00:00"
+    assert described({}) == ""
 
 
 def test_partitions_and_arrays() -> None:

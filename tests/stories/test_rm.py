@@ -95,12 +95,15 @@ def test_a_person_is_asked(study: Path, answer: str, is_there: bool) -> None:
     assert study.exists() is is_there
 
 
-def test_in_a_bucket(bucket: str) -> None:
+def test_in_a_bucket(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = f"{bucket}/removed"
     copy(bucket, place)
     store = open_store(place)
     store.write("mine/notes", b"precious")
+    store.write("engines/nowhere", b"{}")
     assert main(["rm", "-o", place, "1", "--yes"]) == 0
     assert {entry.key.split("/")[2] for entry in store.list("files/")} == {"000000002", "000000003"}
-    assert main(["rm", "-o", place, "--all", "--yes"]) == 0
+    assert main(["rm", "-o", place, "--all", "--yes"]) == 2, "there may be jobs"
+    assert "--force does not ask" in capsys.readouterr().err
+    assert main(["rm", "-o", place, "--all", "--yes", "--force"]) == 0
     assert [entry.key for entry in store.list("")] == ["mine/notes"]

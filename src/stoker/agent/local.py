@@ -31,6 +31,7 @@ from stoker.core.errors import StokerError
 from stoker.core.times import stamp
 from stoker.core.values import Value
 from stoker.manager import trial as managed
+from stoker.manager.stopping import STOPPED
 from stoker.store.records import Status, TrialId
 from stoker.study.metrics import metrics_of, read_metrics, read_series
 from stoker.study.place import FLAT, RECORDS, Place
@@ -67,6 +68,9 @@ class Terms:
 
 PATIENCE = 3.0
 """Seconds that an agent which is to end at once has for its last records: the store may be away."""
+HEARSAY = 1.0
+"""Seconds in which an agent hears that its machine is taken away, after one of its stages has heard it."""
+_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STORE_THREADS = 16
 _FILE_THREADS = 8
 
@@ -265,6 +269,8 @@ class LocalWorld:
         if attempt in self._cancelled:  # while it was being started
             self._processes.terminate(process)
         ended = await over.wait()
+        if _was_told_to_end(ended) and attempt not in self._cancelled:
+            await self.loop.sleep(HEARSAY)
         del self._running[attempt], self._slot_of[attempt]
         outcome = _outcome(ended, attempt in self._cancelled)
         self._cancelled.discard(attempt)
@@ -502,6 +508,12 @@ def _check_writable(path: Path) -> None:
     there = next(above for above in (path, *path.absolute().parents) if os.path.exists(above))  # noqa: PTH110  (no right to look there is an answer)
     if not os.access(there, os.W_OK | os.X_OK):
         raise StokerError(f"cannot write to {there}: not allowed, or the disk is read-only")
+
+
+def _was_told_to_end(ended: Ended) -> bool:
+    """Whether a signal ended it, as a shell tells that, too, or a manager that heard it."""
+    is_signal = ended.signal in _TOLD or (ended.code is not None and ended.code - 128 in _TOLD)
+    return ended.why is Why.EXITED and (is_signal or ended.code == STOPPED)
 
 
 def _outcome(ended: Ended, cancelled: bool) -> Outcome:

@@ -276,7 +276,7 @@ class Processes(AbstractContextManager["Processes"]):
 
     def wakeup(self) -> None:
         """Let the running `poll`, or the next one, return at once. For any thread and for signal handlers."""
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # it is full of calls, or nobody waits any more
             os.write(self._wake, b"\0")
 
     def fileno(self) -> int:
@@ -345,8 +345,8 @@ class Processes(AbstractContextManager["Processes"]):
         self._epoll.close()
         self._orphans.close()
         os.close(self._hear)
-        os.close(self._wake)
-        self._wake = -1
+        wake, self._wake = self._wake, -1  # another thread may call at any moment
+        os.close(wake)
         guardian.set_subreaper(self._was_subreaper)
 
     # Starting

@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.checkup.finding import Answer, Check, Verdict, ask, ok, warning
+from stoker.engines.slurm.partitions import FORMAT, Partition, parse_partitions
 from stoker.study.place import is_on_shared_disk
 
-FORMAT = "%P|%a|%D|%l|%G|%t"
-"""For `sinfo -o`: partition, up or down, nodes, time limit, GPUs, state. The same in every version."""
 MOST = 20
 """So many partitions are told one by one."""
-_MARKS = "*~#!%$@^+-"  # what sinfo puts behind a state; a star is a node that does not respond
-_GONE = frozenset({"down", "drain", "drained", "drng", "fail", "failg", "unk", "unknown", "futr", "inval"})
+NEEDED, TELLING = ("sbatch", "squeue", "scancel"), ("scontrol", "sinfo")
+"""Commands without which nothing can be placed, and those that only tell what there is."""
 
 
 def is_here() -> bool:
@@ -29,8 +26,10 @@ def is_here() -> bool:
 def look(directory: Path, is_asked: bool) -> Iterator[Check]:
     """The cluster. If nobody asked for it, a cluster that does not answer is only worth a warning."""
     grave = Verdict.BAD if is_asked else Verdict.WARNING
-    if not is_here():
-        yield Check("sbatch", grave, "not found on the PATH", "use Slurm from a login node of its cluster")
+    missing = [command for command in (*NEEDED, *TELLING) if shutil.which(command) is None]
+    if missing:
+        yield judge_missing(missing, grave)
+    if not set(missing).isdisjoint(NEEDED):
         return
     version = ask("sbatch", "--version")
     if version.code != 0:
@@ -38,14 +37,17 @@ def look(directory: Path, is_asked: bool) -> Iterator[Check]:
         yield Check("version", grave, version.reason, remedy)
         return
     yield ok("version", parse_version(version.out))
-    config = ask("scontrol", "show", "config")
-    if config.code != 0:
-        remedy = "slurmctld does not answer: try again, or ask whoever runs the cluster"
-        yield Check("controller", grave, config.reason, remedy)
-        return
-    yield from judge_config(parse_config(config.out))
-    listed = ask("sinfo", "-h", "-o", FORMAT)
-    yield from judge_partitions(parse_partitions(listed.out), grave)
+    questions = {"scontrol": ("show", "config"), "sinfo": ("-h", "-o", FORMAT)}
+    answers = {name: ask(name, *words) for name, words in questions.items() if name not in missing}
+    for answer in answers.values():
+        if answer.code != 0:
+            remedy = "slurmctld does not answer: try again, or ask whoever runs the cluster"
+            yield Check("controller", grave, answer.reason, remedy)
+            return
+    if "scontrol" in answers:
+        yield from judge_config(parse_config(answers["scontrol"].out))
+    if "sinfo" in answers:
+        yield from judge_partitions(parse_partitions(answers["sinfo"].out), grave)
     yield judge_accounting(ask("sacct", "-n", "-X", "-o", "JobID"))
     yield judge_place("this Python", sys.prefix, is_on_shared_disk(Path(sys.prefix)))
     yield judge_place("directory", str(directory), is_on_shared_disk(directory))
@@ -71,54 +73,19 @@ def parse_config(text: str) -> Mapping[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Partition:
-    """A partition, as sinfo tells it."""
-
-    name: str
-    is_default: bool
-    is_up: bool
-    limit: str
-    gres: tuple[str, ...]
-    nodes: Mapping[str, int]  # by state
-
-    @property
-    def usable(self) -> int:
-        """Nodes on which a job could run, now or later."""
-        return sum(count for state, count in self.nodes.items() if state not in _GONE) if self.is_up else 0
-
-
-def parse_partitions(text: str) -> list[Partition]:
-    """What sinfo lists in FORMAT: a line for each kind of node. Lines of another form are passed over."""
-    rows: dict[str, list[list[str]]] = {}
-    for line in text.splitlines():
-        name, *words = (word.strip() for word in line.split("|"))
-        if len(words) == 5 and words[1].isdecimal():
-            rows.setdefault(name, []).append(words)
-    return [_partition(name, words) for name, words in rows.items()]
-
-
-def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
-    up, _, limit, _, _ = rows[0]
-    nodes: Counter[str] = Counter()
-    for _, count, _, _, state in rows:
-        nodes[_state(state)] += int(count)
-    gres = dict.fromkeys(part for row in rows for part in _gres(row[3]))
-    return Partition(name.rstrip("*"), name.endswith("*"), up == "up", limit, tuple(gres), nodes)
-
-
-def _state(word: str) -> str:
-    plain = word.rstrip(_MARKS).lower()
-    return "down" if "*" in word else plain
-
-
-def _gres(word: str) -> list[str]:
-    """`gpu:a100:4` of `gpu:a100:4(S:0-1)`; none of `(null)`."""
-    plain = re.sub(r"\([^)]*\)", "", word)
-    return [part for part in plain.split(",") if part and part != "N/A"]
-
-
 # What follows
+
+
+def judge_missing(missing: Sequence[str], grave: Verdict) -> Check:
+    """Commands of Slurm that are not on the PATH: all of them, or some."""
+    remedy = "use Slurm from a login node of its cluster, or add the directory of its commands to the PATH"
+    if len(missing) == len(NEEDED) + len(TELLING):
+        return Check("commands", grave, "none of Slurm's is on the PATH", remedy)
+    names, are = ", ".join(missing), "are" if len(missing) > 1 else "is"
+    if set(missing).isdisjoint(NEEDED):
+        told = f"{names} {are} not on the PATH: jobs can be placed, but not all is told of the cluster"
+        return warning("commands", told, remedy)
+    return Check("commands", grave, f"{names} {are} not on the PATH, though others of Slurm's are", remedy)
 
 
 def judge_config(config: Mapping[str, str]) -> Iterator[Check]:

@@ -8,8 +8,10 @@ back: other agents, or a later one, go on where it stopped.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from base64 import b64decode
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         help="the slots: 0 1 2,3 is three; auto is whatever there is",
     )
-    for name in ("--events", "--only", "--control", "--renew"):  # for whoever starts it
+    for name in ("--events", "--only", "--control", "--renew", "--given"):  # for whoever starts it
         parser.add_argument(name, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--idle", type=float, default=inf, help=argparse.SUPPRESS)
     parser.add_argument("--grace", type=float, default=10.0, help=argparse.SUPPRESS)
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Be an agent."""
     slots = slots_of(options.resource)
+    given = _given(options.given)
     from stoker.agent import guardian
 
     guard = guardian.enter()  # before anything starts a thread
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
     events = Events(options.events)
     tell: Tell = events.send if options.events is not None else _print
-    leaving = Leaving(options.store, options.placed, options.renew) if options.placed else None
+    leaving = Leaving(options.store, options.placed, options.renew, given) if options.placed else None
     if leaving is not None:
         tell = leaving.listen(tell)
     terms = Terms(options.only, options.placed, options.idle, options.grace, options.allotted)
@@ -74,6 +77,16 @@ def run(options: argparse.Namespace) -> int:
         if told:
             _print({"event": "note", "text": told})
     return code
+
+
+def _given(descriptor: int | None) -> dict[str, str] | None:
+    """The environment that a job was given before its setup: /proc's, in base64. None if it is not known."""
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        whole = b64decode(file.read())
+    entries = [os.fsdecode(entry).partition("=") for entry in whole.split(b"\0") if entry]
+    return {name: value for name, _, value in entries} or None
 
 
 def _print(event: dict[str, Any]) -> None:

@@ -297,6 +297,8 @@ def _facts(chosen: Chosen, duplicates: list[int | None]) -> Iterator[tuple[str, 
     if chosen.sample is not None:
         yield "sample", f"{chosen.count:,} of them"
     yield "slots", _slots_text(chosen.slots)
+    if told := _on_slurm(chosen):
+        yield "on slurm", told
     if chosen.study.orphans:
         used = {hole.name for stage in chosen.study.stages for hole in stage.template.holes}
         names = ", ".join(f"{name} {suggest(name, used)}".strip() for name in chosen.study.orphans)
@@ -305,6 +307,16 @@ def _facts(chosen: Chosen, duplicates: list[int | None]) -> Iterator[tuple[str, 
         them = "it" if len(chosen.study.waiting) == 1 else "them"
         yield "not yet", f"{', '.join(chosen.study.waiting)} (checked; this version does not act on {them})"
     yield from ((label, printable(line)) for label, line in _Earlier(chosen).told())
+
+
+def _on_slurm(chosen: Chosen) -> str:
+    """The jobs that `stoker run --on slurm` would place, if the file has settings for them."""
+    settings: Any = chosen.study.settings.get("engine")
+    if not isinstance(settings, dict) or "slurm" not in settings:
+        return ""
+    from stoker.engines.slurm.script import summary
+
+    return summary(settings["slurm"])
 
 
 def _slots_here() -> str:

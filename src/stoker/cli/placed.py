@@ -81,12 +81,17 @@ def summary(found: Iterable[Placed]) -> str:
 def came_to_nothing(engine: str, found: Iterable[Placed], seen: Iterable[str]) -> Iterator[Placed]:
     """What ended without its agent ever having been seen, whatever the engine says of how it ended.
 
-    What somebody cancelled is as it should be.
+    What somebody cancelled is as it should be. Of what the engine has forgotten, and does not say how it
+    ended, only that counts which was placed after the last agent that was seen, or with it.
     """
     known = set(seen)
+    mine = [_numbers(agent) for agent in known if agent.startswith(f"{engine}:")]
+    last = max(mine, default=[])[:1]
     for placed in found:
         is_meant = placed.why.startswith("CANCELLED")
-        if placed.state is State.ENDED and not is_meant and f"{engine}:{placed.id}" not in known:
+        is_old = not placed.why and _numbers(placed.id)[:1] < last
+        is_over = placed.state is State.ENDED and f"{engine}:{placed.id}" not in known
+        if is_over and not is_meant and not is_old:
             yield placed
 
 
@@ -98,7 +103,8 @@ def _told(lost: Iterable[Placed], store: str) -> Iterator[str]:
     for (why, said), same in list(causes.items())[:MOST]:
         placed, others = same[0], f", as did {len(same) - 1:,} more" if len(same) > 1 else ""
         where = f" on {placed.where}" if placed.where else ""
-        yield f"job {placed.id} ended{where} ({why}), and its agent was never seen{others}"
+        how = f" ({why})" if why else ""
+        yield f"job {placed.id} ended{where}{how}, and its agent was never seen{others}"
         if said is None:
             yield f"  it has no log: does {placed.where or 'the node'} see {store}?"
         elif said:

@@ -15,10 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from stoker.cli.placed import remove_all
 from stoker.cli.store_options import add_store, add_trials, can_ask, confirm, open_at, say, store_of
 from stoker.cli.told import called, many, number, size
 from stoker.core.errors import UsageError
 from stoker.core.values import digest
+from stoker.engines.interface import State as Standing
+from stoker.engines.sites import list_placed
 from stoker.spec.outputs import owner_in
 from stoker.store.records import TrialId
 from stoker.study import files
@@ -36,7 +39,7 @@ EXAMPLES = """\
 
 AT_ONCE = 16
 """Objects of a bucket that are removed at the same time."""
-_KINDS = ("files/", "trials/", "done/", "orders/", "beats/", "plan/")
+_KINDS = ("files/", "trials/", "done/", "orders/", "beats/", "engines/", "plan/")
 """All that a study has in a bucket. Plans go last: without them nobody could remove the rest."""
 
 
@@ -67,6 +70,9 @@ def run(options: argparse.Namespace) -> int:
     if not _is_sure(f"remove {what} from {store_of(options)}: {doomed.told()}?", options.yes):
         say("nothing was removed")
         return 1
+    if options.all:  # by force: what is left would find no study
+        for told in remove_all(opened):
+            say(told)
     problems = doomed.remove()
     for problem in problems:
         say(f"stoker: {problem}")
@@ -86,6 +92,13 @@ def _whole_study(opened: Opened, options: argparse.Namespace) -> list[TrialId]:
     at_work = sum(agent.life is Life.ALIVE for agent in opened.state.agents())
     if at_work and not options.force:
         raise UsageError(f"{many(at_work, 'agent')} at work on this study; `stoker stop` first, or --force")
+    for name, found in () if options.force else list_placed(opened):
+        if isinstance(found, str):
+            raise UsageError(f"whether there are still jobs is not known: {found}; --force does not ask")
+        standing = sum(placed.state is not Standing.ENDED for placed in found)
+        if standing:
+            told = f"{many(standing, 'job')} on {name} for this study"
+            raise UsageError(f"{told}; `stoker stop` first, or --force, which cancels them")
     return [now.trial for now in opened.state.trials(*set(State) - {State.WAITING, State.SKIPPED})]
 
 

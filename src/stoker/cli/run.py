@@ -131,6 +131,11 @@ def _engines(chosen: Chosen, options: argparse.Namespace) -> dict[str, Engine]:
 
     if not _names(options):
         raise UsageError("--on names where to run: local, slurm, or local,slurm")
+    if options.resource is not None and "local" not in _names(options):
+        raise UsageError(
+            f"-r names slots of this machine, and --on {options.on} does not use it; "
+            "what jobs have stands in the study file, under engine.slurm: gpus, cpus, resource"
+        )
     here = os.getcwd()  # noqa: PTH109  (as the user calls it)
     return {
         name: make_engine(name, site_of(chosen.study, chosen.output, here, chosen.study.name, name))

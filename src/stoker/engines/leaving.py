@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from stoker.engines.sites import engine_of
 from stoker.study.opened import open_study
 
 Tell = Callable[[dict[str, Any]], None]
+TAKEN = "Slurm takes this job's node for others: the job waits in the queue again, and goes on"
 NOWHERE = (
     "this job finished no trial and saved nothing to go on from, so it does not submit another: "
     "give jobs more time, or let the script save"
@@ -25,8 +26,10 @@ _OF_AGENTS = re.compile(r"(log|progress)\..*|param|stat", re.DOTALL)
 class Leaving:
     """Remembers what an agent did, and hears when the time of its job is nearly up."""
 
-    def __init__(self, store: str, placed: str, renew: int | None) -> None:
-        self._store, self._renew = store, renew
+    def __init__(
+        self, store: str, placed: str, renew: int | None, given: Mapping[str, str] | None = None
+    ) -> None:
+        self._store, self._renew, self._given = store, renew, given
         self._engine = placed.partition(":")[0]
         self._began = time.time()
         self._names: set[str] = set()  # of trials that ran here
@@ -55,6 +58,8 @@ class Leaving:
         A job that got nowhere has no successor, which would get no further, and so for ever. Returns what is
         to be told, if anything is; raises StokerError if the engine refuses.
         """
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)  # it leaves already
         opened = open_study(self._store)
         counts = opened.state.counts()
         if opened.state.is_stopped or not counts.waiting + counts.running:
@@ -62,14 +67,16 @@ class Leaving:
             return ""
         if not self._is_time_up:
             return ""
+        from stoker.engines.slurm.engine import Slurm, come_back
+
+        if self._engine == "slurm" and come_back():
+            return TAKEN
         if self._renew is None:
             return "the time of this job is up; with `renew: true` it would submit another"
         if not self._got_somewhere(opened.place.output):
             return NOWHERE
-        from stoker.engines.slurm import Slurm
-
         slurm = engine_of(opened, self._engine)
-        job = slurm.renew(self._renew) if isinstance(slurm, Slurm) else ""
+        job = slurm.renew(self._renew, self._given) if isinstance(slurm, Slurm) else ""
         return f"job {job} goes on" if job else ""
 
     def _got_somewhere(self, output: Path | None) -> bool:

@@ -66,6 +66,14 @@ MODULE = simple(
     "a module's name", "torch", lambda value, raw: raw if re.fullmatch(rf"{NAME}(\.{NAME})*", raw) else None
 )
 
+_LIMIT = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|unlimited|infinite", re.IGNORECASE)
+LIMIT = simple(
+    "minutes, hours:minutes:seconds or days-hours",
+    "12:00:00",
+    lambda value, raw: raw if _LIMIT.fullmatch(raw) else None,
+)
+"""YAML may read 12:00:00 as a number: the text counts."""
+
 _AGENTS = Field("agents", whole(1), "How many agents to place.", default="1")
 _SETUP = Field("setup", list_of(TEXT), "Shell lines to run once on a machine, before its agent starts.")
 _PROJECT = Field("project", TEXT, "Google Cloud project.", default="that of your credentials")
@@ -142,7 +150,7 @@ _SLURM = group(
     Field("partition", TEXT, "Partition."),
     Field("account", TEXT, "Account to charge."),
     Field("qos", TEXT, "Quality of service."),
-    Field("time", ANY_TEXT, "Time limit of a job, as sbatch takes it."),
+    Field("time", LIMIT, "Time limit of a job, as sbatch takes it."),
     Field("gpus", ANY_TEXT, "GPUs of a job, as sbatch takes them."),
     Field("cpus", whole(1), "Cores of a job."),
     Field("memory", ANY_TEXT, "Memory of a job, such as 32G."),

@@ -49,6 +49,11 @@ def largest_array(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_preempted(text: str) -> bool:
+    """Whether `scontrol show job` tells that Slurm takes a job's node away for others."""
+    return bool(re.search(r"\bPreemptTime=\d", text))
+
+
 def job_id(text: str) -> str:
     """What `sbatch --parsable` prints: `123`, or `123;cluster`. Sites let it say more, before and after."""
     for line in text.splitlines():
@@ -85,6 +90,12 @@ def explain(said: str, known: Iterable[str] = (), most: int | None = None) -> st
             names = ", ".join(known) or "see `sinfo`"
             return f"{told}; {remedy.format(partitions=names, most=most or 'not so many')}"
     return told
+
+
+def is_about_nodes(said: str) -> bool:
+    """Whether `sbatch --test-only` misses nodes: there are none, or all that would do are down for now."""
+    words = r"node configuration is not available|nodes? not available|nodes are busy"
+    return bool(re.search(words, said, re.IGNORECASE))
 
 
 def is_busy(said: str) -> bool:

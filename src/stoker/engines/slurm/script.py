@@ -16,6 +16,7 @@ NOTICE = 120
 """Seconds before the time limit at which an agent is told, so that its trials can be saved and given back."""
 IDLE = 300
 """Seconds without a trial after which an agent leaves, though others are still at work: no GPU is idle."""
+_JOB = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
 LOGS = "slurm"
 """Where the logs of the jobs are, in the directory of the study's records."""
 _OURS = re.compile(
@@ -53,7 +54,7 @@ def options(site: Site, shape: Mapping[str, Any], tasks: str) -> list[str]:
         "--ntasks=1",
         f"--signal=B:USR1@{notice(shape.get('time'))}",
         f"--chdir={site.directory}",
-        f"--output={log_of(site, '%A_%a', is_pattern=True)}",
+        f"--output={'/dev/null' if _opens_log(site) else log_of(site, '%A_%a', is_pattern=True)}",
         *(f"--{option}={shape[name]}" for name, option in _OPTIONS.items() if name in shape),
         *_extra(shape),
     ]
@@ -100,11 +101,17 @@ def log_of(site: Site, job: str, is_pattern: bool = False) -> str:
     return f"{place.replace('%', '%%') if is_pattern else place}/{job}.log"
 
 
+def _opens_log(site: Site) -> bool:
+    """Whether the script itself opens its log: Slurm finds no file below a path with a backslash."""
+    return "\\" in site.directory + log_of(site, "")
+
+
 def script(site: Site, number: int, shape: Mapping[str, Any], python: str = sys.executable) -> str:
     """The script of a job: the user's own lines, and then the agent in place of the shell.
 
     So the agent itself is what Slurm sends its signals to. It runs with Stoker's own Python, and not in the
-    environment that the lines make: that is for the stages.
+    environment that the lines make: that is for the stages. An agent that may submit another job also gets
+    the environment from before the lines, as they would otherwise add to what they made before.
     """
     lines = shape.get("setup") or ()
     store = f"{site.name}: {site.directory}"
@@ -112,19 +119,29 @@ def script(site: Site, number: int, shape: Mapping[str, Any], python: str = sys.
     agent = [python, "-E", "-m", "stoker", "agent", site.store, "--allotted", "--idle", str(IDLE)]
     agent += ["--grace", str(max(10, notice(shape.get("time")) - 15))]
     agent += ["--renew", str(number)] if shape.get("renew") else []
-    placed = '--placed "slurm:${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"'
+    placed = f'--placed "slurm:{_JOB}"'
+    given = ' --given 3 3<<< "$(base64 -w 0 "/proc/$$/environ")"' if shape.get("renew") else ""
     return "\n".join(
         [
             "#!/bin/bash",
             f"# An agent of Stoker, for the study {printable_line(store)}",
+            "trap '' USR1",  # until the agent hears it: it must not end a job that Slurm would bring back
             f"cd -- {shlex.quote(site.directory)} || {missing % shlex.quote(site.directory)}",
+            *_log(site),
             *_setup(lines),
             f"[ -x {shlex.quote(python)} ] || {missing % shlex.quote(python)}",
             *_slots(shape.get("resource")),
-            f'exec {shlex.join([*agent, *site.words])} -r "${{slots[@]}}" {placed}',
+            f'exec {shlex.join([*agent, *site.words])} -r "${{slots[@]}}" {placed}{given}',
             "",
         ]
     )
+
+
+def _log(site: Site) -> Iterator[str]:
+    """Open the log, where Slurm does not."""
+    if _opens_log(site):
+        before, after = log_of(site, "\n").split("\n")
+        yield f'exec >> {shlex.quote(before)}"{_JOB}"{after} 2>&1'
 
 
 def _setup(lines: Sequence[str]) -> Iterator[str]:
@@ -140,6 +157,28 @@ def _slots(resource: Any) -> Iterator[str]:
         return
     yield 'IFS=, read -ra gpus <<< "${CUDA_VISIBLE_DEVICES:-}"'
     yield 'if ((${#gpus[@]})); then slots=("${!gpus[@]}"); else slots=(auto); fi'
+
+
+def arrays(count: int, largest: int | None) -> list[str]:
+    """The tasks of as few arrays as so many agents need, where an array may have only so many."""
+    most = largest or count or 1
+    return [f"0-{min(most, count - first) - 1}" for first in range(0, count, most)]
+
+
+def described(shape: Mapping[str, Any]) -> str:
+    """`partition gpu, gpus 2, time 12:00:00`: what each job of a shape has."""
+    names = ("partition", "gpus", "cpus", "memory", "time")
+    return ", ".join(f"{name} {shape[name]}" for name in names if name in shape)
+
+
+def summary(settings: Any) -> str:
+    """`2 arrays: 2 agents with gpus 2, renewed; 6 agents with cpus 4`: what would be placed."""
+    parts = []
+    for shape in shapes(settings):
+        count, renewed = shape.get("agents", 1), "renewed" if shape.get("renew") else ""
+        has = ", ".join(filter(None, (described(shape), renewed)))
+        parts.append(f"{count:,} agent{'s' * (count > 1)}{f' with {has}' if has else ''}")
+    return f"{f'{len(parts)} arrays: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
 
 
 def printable_line(text: str) -> str:

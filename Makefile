@@ -51,6 +51,7 @@ soak: $(READY)  ## the property tests, the simulation and the kills, many more o
 	STOKER_TEST_EXAMPLES=5000 $(BIN)/pytest -n auto -m "not timing" tests/plan tests/spec
 	STOKER_TEST_SEEDS=10000 $(BIN)/pytest -n auto tests/simulation
 	STOKER_TEST_KILLS=200 $(BIN)/pytest tests/local -k plugs
+	STOKER_TEST_VMS=200 $(BIN)/pytest tests/emulator -k fleet
 
 clean:
 	rm -rf .venv .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

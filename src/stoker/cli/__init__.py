@@ -30,6 +30,7 @@ COMMANDS = {
     "pull": "fetch the files of trials from a bucket or a directory",
     "rm": "remove the files of trials, or a whole study",
     "doctor": "check that this machine and a directory are what Stoker needs",
+    "emulate": "start a Google Cloud at home, to try out what would cost money",
     "completion": "print the completion script of your shell",
 }
 
@@ -38,6 +39,7 @@ ENVIRONMENT = {
     "STOKER_OUTPUT": "the output directory, where no -o is given (else output)",
     "STOKER_SCRATCH": "where trials of a study in a bucket run (else ~/.cache/stoker)",
     "STOKER_DEBUG": "set to 1 to see the traceback of an unexpected error",
+    "STOKER_CLOUD": "a cloud to use instead of Google's, such as `stoker emulate` is one",
     "NO_COLOR": "set to anything for output without colour",
 }
 

@@ -1,0 +1,256 @@
+"""All of the cloud together: one address, behind which each API answers for its part of the paths."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from stoker.core.errors import StokerError
+from stoker.emulator.control import Control
+from stoker.emulator.errors import ApiError, bug
+from stoker.emulator.faults import Fault, Faults
+from stoker.emulator.http import Reply, Request, Server, json_reply, listen_on_loopback
+from stoker.emulator.identity import Identity
+from stoker.emulator.machines.interface import Mode
+from stoker.emulator.pace import Pace
+from stoker.emulator.service import Service, Surroundings
+
+PROJECT = "home-project"
+_INSIDE = ("metadata.google.internal", "169.254.169.254")
+_SAVE_AFTER = 0.5  # seconds: several changes are written at once
+
+Observer = Callable[[Request, Reply], None]
+
+
+class Emulator:
+    """A cloud that runs until it is closed. With a directory, it goes on where it was closed."""
+
+    def __init__(  # noqa: PLR0913  (all but the first by name, and none is needed)
+        self,
+        directory: str | Path | None = None,
+        *,
+        project: str = PROJECT,
+        port: int = 0,
+        pace: Pace | None = None,
+        faults: Iterable[Fault] = (),
+        seed: int | None = None,
+        mode: Mode | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        from stoker.emulator.compute.service import Compute
+        from stoker.emulator.secrets import Secrets
+        from stoker.emulator.storage.service import Storage
+
+        with ExitStack() as undo:  # if one of these fails, nothing is left behind
+            self._listening = undo.enter_context(listen_on_loopback(port))
+            self._scratch = None if directory else tempfile.TemporaryDirectory(prefix="stoker-emulator-")
+            scratch = undo.enter_context(self._scratch) if self._scratch else ""
+            self.directory = Path(directory or scratch).absolute()
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._own = undo.enter_context(_owned(self.directory))
+            kept = self._kept()
+            undo.pop_all()
+        self.project, self._observe = project, observe
+        self.identity = Identity(project, kept.get("policy", {}))
+        self.faults = Faults(random.Random(seed))  # noqa: S311  (no secret)
+        self._server = Server()
+        self._changed, self._is_open = threading.Event(), True
+        around = Surroundings(
+            project,
+            self.directory,
+            self.identity,
+            self.faults,
+            pace or Pace(),
+            self._server,
+            self._changed.set,
+            time.monotonic,
+            self.answer,
+            lambda: self.url,
+        )
+        self.storage = Storage(around, kept.get("storage", {}))
+        self.secrets = Secrets(around, kept.get("secrets", {}))
+        self.compute = Compute(around, kept.get("compute", {}), mode)
+        self.control = Control(around, self.compute)
+        self._services: dict[str, Service] = {
+            "compute": self.compute,
+            "storage": self.storage,
+            "secretmanager": self.secrets,
+        }
+        for fault in faults:
+            self.faults.add(fault, time.monotonic())
+        self._server.listen(self._listening, self.answer)
+        self._saver = threading.Thread(target=self._save_changes, name="emulator state", daemon=True)
+        self._saver.start()
+
+    @property
+    def port(self) -> int:
+        """Where it answers, on loopback only."""
+        return int(self._listening.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """What makes the clients of Google, and Stoker, turn to this cloud."""
+        overrides = {"compute": "compute/v1/", "storage": "storage/v1/"}
+        overrides |= dict.fromkeys(("secretmanager", "iam", "cloudresourcemanager"), "")
+        return {
+            "STORAGE_EMULATOR_HOST": self.url,
+            "STOKER_CLOUD": self.url,
+            "GOOGLE_CLOUD_PROJECT": self.project,
+            "CLOUDSDK_CORE_PROJECT": self.project,
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            **{
+                f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api.upper()}": f"{self.url}/{path}"
+                for api, path in overrides.items()
+            },
+        }
+
+    def __enter__(self) -> Emulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all VMs and stop answering; what a directory has to keep is in it."""
+        if not self._is_open:
+            return
+        self.compute.close()
+        self._is_open = False
+        self._changed.set()
+        self._saver.join()
+        if self._scratch is None:
+            self._save()  # what changed while it slept
+        for service in (self.storage, self.secrets):
+            service.close()
+        self._server.close()
+        self._own.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    # Requests
+
+    def answer(self, request: Request) -> Reply:
+        """Answer one request, of whichever API; faults on request come before and after."""
+        if not self._is_known(request.headers.get("host", "")) or "origin" in request.headers:
+            error = ApiError(
+                421, "badRequest", "this emulator does not answer for that host, nor to browsers"
+            )
+            return json_reply(error.body(), error.code)
+        reply = self._faulty(self._api(request.path), request)
+        if self._observe is not None:
+            self._observe(request, reply)
+        return reply
+
+    def _is_known(self, host: str) -> bool:
+        name, _, port = host.lower().partition(":")
+        if name in ("127.0.0.1", "localhost"):
+            return port in (str(self.port), "")
+        return name in _INSIDE or name == "googleapis.com" or name.endswith(".googleapis.com")
+
+    def _faulty(self, api: str, request: Request) -> Reply:
+        if api == "emulator":
+            return self._guarded(self.control.handle, request)
+        fault = self.faults.of_request(api, request.method, request.path, time.monotonic())
+        if fault is not None and fault.kind == "slow":
+            time.sleep(fault.seconds)
+        if fault is None or fault.kind in ("slow", "error-after", "drop-after"):
+            reply = self._guarded(self._named, request)
+            if fault is None or fault.kind == "slow":
+                return reply
+        if fault.kind.startswith("drop"):
+            return Reply(0)
+        error = ApiError(fault.status, fault.reason, "The service is currently unavailable.")
+        return json_reply(error.body(), error.code)
+
+    def _named(self, request: Request) -> Reply:
+        """With the caller's name."""
+        caller = self.identity.caller(request.headers)
+        known = replace(request, extra={"caller": caller})
+        return self._services[self._api(request.path)].handle(known)
+
+    @staticmethod
+    def _guarded(handle: Callable[[Request], Reply], request: Request) -> Reply:
+        try:
+            return handle(request)
+        except ApiError as error:
+            return json_reply(error.body(), error.code)
+        except Exception as error:  # told as ours, and seen by whoever observes
+            return json_reply(bug(error).body(), 500)
+
+    @staticmethod
+    def _api(path: str) -> str:
+        """Which API a path belongs to. What belongs to none is an object of the XML interface of storage."""
+        for start, api in _PATHS:
+            if path == start or path.startswith(start + "/"):
+                return api
+        return "storage"
+
+    # State
+
+    def _kept(self) -> dict[str, Any]:
+        path = self.directory / "state.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise StokerError(f"{path}: damaged; remove it to begin with nothing") from None
+        return found if isinstance(found, dict) else {}
+
+    def _save_changes(self) -> None:
+        while self._is_open:
+            self._changed.wait()
+            self._changed.clear()
+            if self._scratch is None:
+                self._save()
+            if self._is_open:
+                time.sleep(_SAVE_AFTER)
+
+    def _save(self) -> None:
+        state = {"policy": self.identity.policy}
+        state |= {
+            "storage": self.storage.dump(),
+            "secrets": self.secrets.dump(),
+            "compute": self.compute.dump(),
+        }
+        new = self.directory / "state.json.new"
+        new.touch(mode=0o600)
+        new.write_text(json.dumps(state), encoding="utf-8")
+        os.replace(new, self.directory / "state.json")  # noqa: PTH105  (the same)
+
+
+def _owned(directory: Path) -> IO[str]:
+    """A file that is open as long as this emulator has the directory for itself."""
+    held = (directory / "lock").open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held.close()
+        raise StokerError(f"{directory}: another emulator runs there") from None
+    return held
+
+
+_PATHS = (
+    ("/emulator", "emulator"),
+    ("/compute/v1", "compute"),
+    ("/batch/compute/v1", "compute"),
+    ("/v1/projects", "secretmanager"),
+    ("/storage/v1", "storage"),
+)

@@ -20,9 +20,11 @@ lint: $(READY)  ## style, types, layers, generated pages
 	$(BIN)/python scripts/make_docs.py --check
 
 # What tests use for real. Where it cannot be installed, they skip, and say so.
+slurmdbd mariadb-server: SPARINGLY := --no-install-recommends
 chromium slurm-wlm openssh-server slurmdbd mariadb-server:
 	@dpkg -s $@ >/dev/null 2>&1 || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
-		{ echo "installing $@ …"; apt-get -qq update && apt-get -qq install -y $@ >/dev/null; }
+		{ echo "installing $@ …"; export DEBIAN_FRONTEND=noninteractive; \
+		apt-get -qq update && apt-get -qq install -y $(SPARINGLY) $@ >/dev/null; }
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -26,7 +26,7 @@ def call(cloud: Emulator, method: str, path: str, body: object = None, **headers
 
 def test_what_runs(cloud: Emulator) -> None:
     status, told = call(cloud, "GET", "/emulator")
-    assert (status, told["project"], told["vms"], told["faults"]) == (200, "home-project", {}, 0)
+    assert (status, told["project"], told["vms"], told["faults"]) == (200, "home-project", [], 0)
     assert told["mode"] == cloud.compute.mode.value
 
 

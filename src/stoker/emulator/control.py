@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -52,6 +51,9 @@ class Fleet(Protocol):
     def running(self) -> dict[str, str]:
         """Spot VMs that run: name → zone."""
 
+    def ssh_port(self, name: str) -> int | None:
+        """Where its sshd answers; None if it has none."""
+
     def preempt(self, name: str) -> bool:
         """Take one away; False if it does not run, or is no spot VM."""
 
@@ -85,10 +87,15 @@ class Control:
             "version": version("stoker"),
             "project": self._around.project,
             "mode": self._compute.mode.value,
-            "vms": dict(Counter(str(one["status"]) for one in self._compute.instances())),
+            "vms": [self._vm(one) for one in self._compute.instances()],
             "uses": len(self._compute.meter.dump()),
             "faults": len(self._around.faults.all()),
         }
+
+    def _vm(self, instance: Mapping[str, Any]) -> dict[str, Any]:
+        """What people want to know of one; `ssh` is the port of loopback behind which its sshd answers."""
+        name, zone = str(instance["name"]), str(instance["zone"]).rpartition("/")[2]
+        return {"name": name, "zone": zone, "status": instance["status"], "ssh": self._compute.ssh_port(name)}
 
     # Faults
 

@@ -6,12 +6,14 @@ import json
 import random
 import shlex
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from stoker.manager import saver, tree
+from stoker.manager.stopping import ECHO
 from stoker.manager.trial import Trial as Told
 from tests.local.mounts import mounted
 from tests.manager.running import Trial
@@ -103,6 +105,9 @@ time.sleep(60)
         for word in ("ready", "asked"):
             assert process.stdout.readline() == f"{word}\n"
             process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):  # so soon it is an echo
+            process.wait(0.5 + ECHO)
+        process.terminate()
         assert process.wait() == -signal.SIGTERM
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from stoker.manager import progress
 from tests.slurm.conftest import Study, wait_until
+from tests.stories.command import STOKER
 
 SIXTY = f"""
 template: "echo {{n}} >> runs; sleep 0.4; echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $WHO"
@@ -188,6 +189,35 @@ engine: {slurm: {time: 1, renew: true, setup: ["export GROWN=x$GROWN"], extra: [
     said = [path.read_text(encoding="utf-8").split()[0] for path in trial.glob("log.train.*")]
     assert len(said) > 1
     assert set(said) == {"x"}, "what setup makes is made once"
+
+
+def test_a_job_that_is_cancelled_saves_what_it_did(study: Study) -> None:
+    """Slurm tells every process of a job that it ends, and so does the agent: one of them is an echo."""
+    script = TRAIN.replace("130", "60").replace("save_every=1", "save_every='60s'").replace("0.3", "0.1")
+    script += "    print(epoch, file=open('epochs', 'a'), flush=True)\n"
+    Path("train.py").write_text(script, encoding="utf-8")
+    study.write("template: python3 train.py\nengine: {slurm: {agents: 1}}\n")
+    for epochs in (5, 25):
+        assert study("run", "--on", "slurm").returncode == 0
+        wait_until(lambda least=epochs: _epochs() > least)  # type: ignore[misc]
+        study.cluster.ask("scancel", "-u", "root")
+        wait_until(lambda: not study.jobs())
+    assert study("run", "--on", "slurm").returncode == 0
+    wait_until(lambda: study.done() == 1, 60)
+    assert Path("epochs").read_text().split() == [str(epoch) for epoch in range(60)]
+
+
+def _epochs() -> int:
+    return len(Path("epochs").read_text().split()) if Path("epochs").exists() else 0
+
+
+def test_several_at_once_place_as_many_as_one(study: Study) -> None:
+    study.write('template: "sleep 30"\nengine: {slurm: {agents: 2}}\n---\nn: [1, 2, 3, 4, 5, 6]\n')
+    running = [
+        subprocess.Popen([STOKER, "run", "--on", "slurm"], env=study.cluster.environment) for _ in range(4)
+    ]
+    assert [one.wait(60) for one in running] == [0] * 4
+    assert len(study.jobs()) == 2
 
 
 def test_a_job_that_gets_nowhere_has_no_successor(study: Study) -> None:

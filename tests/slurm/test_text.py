@@ -252,7 +252,7 @@ JOBS = {
         Placed("87_1", State.ENDED, "a11", "PREEMPTED"),
     ],
     "24.05": [
-        Placed("123+1", State.RUNNING, "b1"),
+        Placed("123+1", State.WAITING, "b1", "SUSPENDED"),
         Placed("123+0", State.ENDED, "b1", "EXPEDITING"),
         Placed("90_0", State.WAITING, why="BeginTime", starts="2025-02-01T09:05:00"),
     ],

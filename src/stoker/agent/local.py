@@ -415,11 +415,12 @@ class LocalWorld:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._hear_signal)
         self.loop.spawn(self._keep_sampling())
-        life = self.loop.spawn(agent.main())
+        life, is_leaving = self.loop.spawn(agent.main()), False
         while not life.ended.done and not self._too_late.done:
             while self._words:
                 self._obey(self._words.popleft())
-            if not self._processes.guarded:
+            if not self._processes.guarded and not is_leaving:
+                is_leaving = True
                 agent.leave()
             if not self.loop.step():
                 self._wait()

@@ -135,8 +135,8 @@ def run_again(opened: Opened) -> str:
     return f"`stoker run --on {names}`" if names else "`stoker run`"
 
 
-def remove_all(opened: Opened, waiting_only: bool = False) -> Iterator[str]:
-    """Take back what engines placed; what is told about it, if anything is."""
+def remove_all(opened: Opened, waiting_only: bool = False) -> Iterator[tuple[bool, str]]:
+    """Take back what engines placed; whether that was possible, and what is told about it."""
     from stoker.core.errors import StokerError
     from stoker.engines.sites import engine_of, used_engines
 
@@ -147,6 +147,6 @@ def remove_all(opened: Opened, waiting_only: bool = False) -> Iterator[str]:
             alive = [placed for placed in mine if placed.state is not State.ENDED]
             if alive:
                 engine.remove(waiting_only)
-                yield f"{name}: {many(len(alive), 'job')} cancelled"
+                yield True, f"{name}: {many(len(alive), 'job')} cancelled"
         except StokerError as error:
-            yield f"{name}: {error}"
+            yield False, f"{name}: {error}"

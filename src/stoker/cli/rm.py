@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         say("nothing was removed")
         return 1
     if options.all:  # by force: what is left would find no study
-        for told in remove_all(opened):
+        for _, told in remove_all(opened):
             say(told)
     problems = doomed.remove()
     for problem in problems:

@@ -117,7 +117,7 @@ def _cancel_what_waits(opened: Opened) -> None:
     opened.refresh()
     counts = opened.state.counts()
     if not counts.waiting + counts.running:
-        sys.stderr.writelines(f"{printable(told)}\n" for told in remove_all(opened, waiting_only=True))
+        sys.stderr.writelines(f"{printable(told)}\n" for _, told in remove_all(opened, waiting_only=True))
 
 
 def _names(options: argparse.Namespace) -> list[str]:

@@ -45,9 +45,8 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
     state, counts = opened.state, opened.state.counts()
     at_work = [agent for agent in state.agents() if agent.life is Life.ALIVE]
     if not counts.running and not counts.waiting and not at_work:
-        _remove(opened)
         say("nothing is left to stop: all trials are done")
-        return 0
+        return int(not _remove(opened))
     running = f"{many(counts.running, 'running trial')} on {many(len(at_work), 'agent')}"
     question = f"stop {opened.name} in {store_of(options)}, with {running}?"
     if not options.yes and can_ask() and not confirm(question):
@@ -62,15 +61,18 @@ def _stop_study(opened: Opened, options: argparse.Namespace) -> int:
         return not busy and not state.counts().running
 
     code = _wait(opened, is_over, f"stopped; {run_again(opened)} goes on with it")
-    if code == 0:  # else some still save
-        _remove(opened)
+    if code == 0 and not _remove(opened):  # if it is not 0, some still save
+        say("jobs may be left; `stoker stop` again cancels them")
+        return 1
     return code
 
 
-def _remove(opened: Opened, waiting_only: bool = False) -> None:
-    """Take back what engines placed: first what waits, in the end what is still there."""
-    for told in remove_all(opened, waiting_only):
+def _remove(opened: Opened, waiting_only: bool = False) -> bool:
+    """Take back what engines placed: first what waits, in the end what is still there. Whether it could."""
+    answers = list(remove_all(opened, waiting_only))
+    for _, told in answers:
         say(told)
+    return all(is_done for is_done, _ in answers)
 
 
 def _stop_trials(opened: Opened, options: argparse.Namespace) -> int:

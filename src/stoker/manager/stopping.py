@@ -16,6 +16,8 @@ STOPPED = 75
 """The exit code of a script that was asked to stop, saved, and can go on later."""
 GRACE = 10.0
 """Seconds between the request to stop and the end of the process, if nothing else is said."""
+ECHO = 1.0
+"""Seconds in which SIGTERM may be heard twice: from whoever takes the machine away, and from the agent."""
 
 
 class Stopped(SystemExit):
@@ -27,7 +29,7 @@ class Stopped(SystemExit):
 
 
 class Signals:
-    """SIGTERM asks to stop. The second one ends the process at once, as it would without a manager."""
+    """SIGTERM asks to stop. One that comes later, and is no echo, ends the process as it always would."""
 
     def __init__(self) -> None:
         self.asked = 0.0  # when; 0 if nobody has
@@ -41,9 +43,12 @@ class Signals:
             signal.signal(signal.SIGTERM, self._hear)
 
     def _hear(self, number: int, frame: Any) -> None:
-        self.asked = time.monotonic()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self.hush()
+        if not self.asked:
+            self.asked = time.monotonic()
+            self.hush()
+        elif time.monotonic() > self.asked + ECHO:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def hush(self) -> None:
         """Workers of a DataLoader heard it too: that they end must not raise amid a step or a save."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +55,10 @@ class Slurm:
         Of a shape with more agents than an array may have, submit several.
         """
         self._make_room()
+        with self._alone():
+            return self._place(most)
+
+    def _place(self, most: int) -> list[str]:
         there = sum(placed.state is not State.ENDED for placed in self.list())
         told = [f"slurm: {_agents(there)} run or wait already"] if there else []
         most, idle = most - there, 0
@@ -129,6 +135,18 @@ class Slurm:
                 place.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UsageError(f"cannot make {place}: {error.strerror}") from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One at a time counts jobs and submits them, as far as the file system knows of locks."""
+        place = directory_of(self._site)
+        if place is None:
+            yield
+            return
+        with place.with_suffix(".lock").open("ab") as file:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _array(
         self,

@@ -9,10 +9,11 @@ from stoker.engines.interface import Placed, State
 
 FORMAT = "%i|%T|%r|%S|%N"
 """For `squeue -o`: job, state, reason, start, nodes. These letters mean the same in every version."""
-_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-_RUNNING = frozenset(
-    {"RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
-)
+_STANDING_STILL = frozenset({"SUSPENDED", "STOPPED"})
+_WAITING = _STANDING_STILL | {
+    *("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"),
+}
+_RUNNING = frozenset({"RUNNING", "CONFIGURING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING"})
 _NO_REASON = ("", "None", "(null)", "N/A", "Unknown")
 
 
@@ -32,9 +33,10 @@ def _job(line: str) -> Iterator[Placed]:
     name = state.split(" ")[0].rstrip("+").upper()  # sacct says `CANCELLED by 1000`
     known = State.WAITING if name in _WAITING else State.RUNNING if name in _RUNNING else State.ENDED
     why = "" if reason in _NO_REASON else reason
-    if known is State.ENDED:
+    if known is State.ENDED or name in _STANDING_STILL:
         why = name if not why else f"{name}, {why}"
-    begins = "" if known is not State.WAITING or starts in _NO_REASON else starts
+    is_new = known is State.WAITING and name not in _STANDING_STILL
+    begins = starts if is_new and starts not in _NO_REASON else ""
     yield Placed(job, known, "" if where in _NO_REASON else where, why, begins)
 
 

@@ -229,7 +229,9 @@ def test_a_job_that_gets_nowhere_has_no_successor(study: Study) -> None:
     wait_until(lambda: not study.jobs(), 60)
     (log,) = Path("output/.stoker/slurm").iterdir()
     assert "finished no trial and saved nothing to go on from" in log.read_text(encoding="utf-8")
-    assert "nobody is at work" in study("status").stdout
+    told = study("status").stdout
+    assert "nobody is at work" in told
+    assert " has left: this job finished no trial and saved nothing" in " ".join(told.split())
 
 
 def test_here_and_there(study: Study) -> None:

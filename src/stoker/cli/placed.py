@@ -50,6 +50,7 @@ class Places:
             if self._opened.state.counts().waiting:  # else it does not matter any more
                 lost = came_to_nothing(name, found, seen)
                 yield from ((printable(line), True) for line in _told(lost, self._opened.place.url))
+                yield from ((printable(line), False) for line in _last_words(found))
 
     def as_json(self) -> list[dict[str, Any]]:
         """The same as plain data."""
@@ -110,6 +111,16 @@ def _told(lost: Iterable[Placed], store: str) -> Iterator[str]:
         elif said:
             yield from (f"  │ {line}" for line in said)
             yield f"  log: {placed.log}"
+
+
+def _last_words(found: Sequence[Placed]) -> Iterator[str]:
+    """Why the last agent left, where none is to come and it said so."""
+    if any(placed.state is not State.ENDED for placed in found):
+        return
+    for placed in sorted(found, key=lambda placed: _numbers(placed.id))[-1:]:
+        said = (_last_lines(placed.log) or ("",))[-1].partition(" NOTE  ")[2]
+        if said:
+            yield f"job {placed.id} has left: {said}"
 
 
 def _numbers(job: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tarfile
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,9 +59,9 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("outside")
     (tmp_path / "one" / "link").symlink_to("../secret")  # leads out: the file itself travels
     found = packed(tmp_path / "one", tmp_path / "1")
-    with tarfile.open(found.path) as tar:
-        tar.extractall(tmp_path / "out", filter="data")
     out = tmp_path / "out"
+    out.mkdir()
+    subprocess.run(["tar", "-xzf", str(found.path)], cwd=out, check=True)
     assert (out / "pkg" / "again.py").read_text() == "print('hello')\n"
     assert (out / "pkg" / "again.py").is_symlink()
     assert os.access(out / "run.sh", os.X_OK)

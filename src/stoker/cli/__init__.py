@@ -39,7 +39,7 @@ ENVIRONMENT = {
     "STOKER_OUTPUT": "the output directory, where no -o is given (else output)",
     "STOKER_SCRATCH": "where trials of a study in a bucket run (else ~/.cache/stoker)",
     "STOKER_DEBUG": "set to 1 to see the traceback of an unexpected error",
-    "STOKER_CLOUD": "a cloud to use instead of Google's, such as `stoker emulate` is one",
+    "STOKER_CLOUD": "a cloud instead of Google's, as `stoker emulate` prints it",
     "NO_COLOR": "set to anything for output without colour",
 }
 

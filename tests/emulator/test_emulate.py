@@ -137,9 +137,11 @@ def test_a_day_with_a_cloud_at_home(workplace: Path, tmp_path: Path) -> None:
     with running(tmp_path, "--directory", str(directory)) as cloud:
         assert cloud.python(STORAGE) == "[('dir/one', 'hello')]\n"
         assert "CALL" not in cloud.log
+        variables = re.findall(r"^export .*", cloud.log, re.MULTILINE)
         assert cloud.interrupt() == 130
         assert cloud.errors == ""
     with running(tmp_path, "--directory", str(directory), "--verbose") as cloud:
+        assert re.findall(r"^export .*", cloud.log, re.MULTILINE) == variables
         assert cloud.python(STORAGE) == "[('dir/one', 'hello')]\n"
         assert re.search(r"^\d\d:\d\d:\d\d CALL  GET /storage/v1/b/\S+ 200$", cloud.log, re.MULTILINE)
         assert cloud.interrupt() == 130
@@ -163,7 +165,7 @@ def test_vms_are_told_of_and_end_with_it(workplace: Path, tmp_path: Path) -> Non
         vms = traces.descendants(cloud.process.pid)
         assert cloud.interrupt() == 130
         assert cloud.errors == ""
-        assert cloud.log.endswith("END   all VMs are ended\n")
+        assert cloud.log.endswith("END   all VMs are ended; `stoker emulate --directory cloud` goes on\n")
     assert [pid for pid in vms if Path(f"/proc/{pid}").exists()] == []
     assert traces.of_directory(workplace / "cloud") == []
 

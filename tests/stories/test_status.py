@@ -234,7 +234,7 @@ def test_a_reader_that_leaves(study: Path) -> None:
 def test_in_a_bucket(bucket: str, workplace: Path, here: Here) -> None:
     shown = here("status", bucket).stdout
     assert "2 of 3 finished, 1 failed, 0 left\n" in shown
-    assert "failed\n  2  N_2  train: exit code 1\n     stoker logs 2\n" in shown
+    assert f"failed\n  2  N_2  train: exit code 1\n     stoker logs -o {bucket} 2\n" in shown
     assert "best by acc, max\n  3  N_3  0.3\n" in shown
     (named,) = json.loads(here("status", bucket, "1", "--json").stdout)["trials"]
     assert (named["directory"], [log.split(".")[1] for log in named["logs"]]) == (None, ["train", "test"])

@@ -41,6 +41,7 @@ _CAN = {
     "user namespaces": "VMs have a disk, processes and a network of their own",
     "processes": "VMs are plain processes, which see this machine: what `setup` installs is not run",
 }
+_PORT = "port"  # where it was, in its directory
 _GLANCE = 0.2  # seconds between two looks at the VMs
 
 
@@ -79,7 +80,12 @@ def run(options: argparse.Namespace) -> int:
     with _started(options, faults) as cloud:
         _introduce(cloud, options.directory)
         _follow(cloud, over)
-    _say("END", "all VMs are ended")
+    again = (
+        f"; `stoker emulate --directory {shlex.quote(options.directory)}` goes on"
+        if options.directory
+        else ""
+    )
+    _say("END", f"all VMs are ended{again}")
     return 130
 
 
@@ -103,7 +109,7 @@ def _started(options: argparse.Namespace, faults: list[Fault]) -> Emulator:
         return Emulator(
             options.directory,
             project=options.project,
-            port=options.port,
+            port=options.port or _port_before(options.directory),
             pace=Pace(speed=options.speed),
             faults=faults,
             mode=_mode(options.mode),
@@ -115,6 +121,18 @@ def _started(options: argparse.Namespace, faults: list[Fault]) -> Emulator:
         raise StokerError(f"port {options.port}: {error.strerror}; --port 0 takes one that is free") from None
 
 
+def _port_before(directory: str | None) -> int:
+    """The port of the last time, if it is free: variables in other terminals stay right."""
+    from stoker.emulator.http import listen_on_loopback
+
+    try:
+        port = int(Path(directory or "", _PORT).read_text(encoding="utf-8")) if directory else 0
+        listen_on_loopback(port).close()
+    except (OSError, ValueError, OverflowError):
+        return 0
+    return port
+
+
 def _mode(name: str | None) -> Mode | None:
     from stoker.emulator.machines.interface import Mode
 
@@ -123,11 +141,19 @@ def _mode(name: str | None) -> Mode | None:
 
 def _introduce(cloud: Emulator, directory: str | None) -> None:
     mode = cloud.compute.mode.value
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in cloud.environment().items()]
+    if directory:
+        (cloud.directory / _PORT).write_text(f"{cloud.port}\n", encoding="utf-8")
+    lines = ["# For other terminals, where gcloud, Stoker and Python's storage client then use this cloud:"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in cloud.environment().items()]
     kept = f"kept in {cloud.directory}" if directory else "gone after Ctrl-C"
-    lines += ["", f"# {mode}: {_CAN[mode]}", f"# project {cloud.project}; {kept}", ""]
+    lines += ["", f"# {mode}: {_CAN[mode]}", f"# project {cloud.project}; {kept}", *_faulty(cloud), ""]
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     sys.stdout.flush()
+
+
+def _faulty(cloud: Emulator) -> list[str]:
+    count = len(cloud.faults.all())
+    return [f"# {count} fault{'s' * (count > 1)} on request: GET /emulator/faults"] if count else []
 
 
 def _follow(cloud: Emulator, over: threading.Event) -> None:

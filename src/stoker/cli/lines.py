@@ -260,7 +260,8 @@ def final_words(
         yield from _failure(end, width, tail)
     if more := max(board.counts.failed, len(board.failures)) - len(shown):
         yield Text()
-        yield Text(f"{f'and {more:,} more' if shown else f'{more:,} failed'}: stoker status --failed", "red")
+        told = f"and {more:,} more" if shown else f"{more:,} failed"
+        yield Text(f"{told}: stoker status{_at(board)} --failed", "red")
     if best:
         yield Text()
         yield Text("best", "bold")
@@ -284,9 +285,13 @@ def _number(task: Task) -> str:
     return printable(task.trial.removeprefix("1."))
 
 
+def _at(board: Board) -> str:
+    return "" if board.where == DEFAULT_OUTPUT else f" -o {shlex.quote(board.where)}"
+
+
 def _next_steps(board: Board) -> Iterator[tuple[str, str]]:
     yield "files", board.where
-    where = "" if board.where == DEFAULT_OUTPUT else f" -o {shlex.quote(board.where)}"
+    where = _at(board)
     commands = [f"stoker status{where}"]
     for end in list(board.failures.values())[:1]:
         commands.append(f"stoker logs{where} {_number(end.task)}")

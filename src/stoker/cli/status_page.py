@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from rich.text import Text
 from stoker.cli.board import around, clock, duration, metrics_text, time_left
 from stoker.cli.live import fit
 from stoker.cli.placed import Places, run_again
+from stoker.cli.study_options import DEFAULT_OUTPUT
 from stoker.cli.told import (
     age,
     ago,
@@ -251,7 +253,10 @@ class Page:
                 (self._label(agent) if agent else short(trial.agent), "cyan"),
             )
         if most is not None and len(self._at_work) > most:
-            yield ("", ""), (f"and {len(self._at_work) - most:,} more: stoker status --running", "dim")
+            yield (
+                ("", ""),
+                (f"and {len(self._at_work) - most:,} more: stoker status{self._at} --running", "dim"),
+            )
 
     def _log(self, trial: TrialNow) -> Log | None:
         """The log of the stage that runs: the newest, if it is from after the trial was claimed."""
@@ -280,7 +285,7 @@ class Page:
             yield line
             yield Text(f"  {'':>{broad}}  {self._log_of(now.trial, stage)}", "dim")
         if more := total - len(shown):
-            yield Text(f"  {'':>{broad}}  and {more:,} more: stoker status --failed", "dim")
+            yield Text(f"  {'':>{broad}}  and {more:,} more: stoker status{self._at} --failed", "dim")
 
     def _log_of(self, trial: TrialId, stage: str) -> str:
         """The log to look into; of a bucket, how to get it."""
@@ -288,7 +293,12 @@ class Page:
             logs = [log for log in Logs(self._opened, [trial]).all() if log.stage == stage or not stage]
             if logs:
                 return printable(logs[-1].path)
-        return f"stoker logs {number(trial)}"
+        return f"stoker logs{self._at} {number(trial)}"
+
+    @property
+    def _at(self) -> str:
+        """For commands that people may type: where the study is, if they have to say so."""
+        return "" if self._where == DEFAULT_OUTPUT else f" -o {printable(shlex.quote(self._where))}"
 
     def _all(self, width: int | None) -> Iterator[Text]:
         """Number, name, status and metrics, line by line, as there may be many."""

@@ -13,6 +13,7 @@ import pytest
 
 from stoker.core.errors import StokerError
 from stoker.emulator.cloud import Emulator
+from stoker.emulator.http import LARGE
 from stoker.emulator.pace import FAST
 from tests.emulator.discovery import Watch
 
@@ -100,6 +101,42 @@ def test_faults_are_not_in_the_way_of_their_removal(cloud: Emulator) -> None:
 def test_what_makes_no_sense(method: str, path: str, body: object, status: int, cloud: Emulator) -> None:
     assert call(cloud, method, path, body)[0] == status
     assert call(cloud, "GET", "/emulator/faults") == (200, {"faults": []})
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/emulator/faults"),
+        ("POST", "/emulator/policy"),
+        ("POST", "/compute/v1/projects/home-project/zones/us-central1-a/instances"),
+        ("POST", "/batch/compute/v1"),
+        ("POST", "/v1/projects/home-project/secrets?secretId=one"),
+        ("POST", "/storage/v1/b?project=home-project"),
+        ("POST", "/batch/storage/v1"),
+    ],
+)
+def test_a_body_that_is_too_large(method: str, path: str, cloud: Emulator, watch: Watch) -> None:
+    kind = {"Content-Type": "multipart/mixed; boundary=x"}
+    status, told = call(cloud, method, path, "x" * LARGE, **kind)
+    assert (status, told["error"]["errors"][0]["reason"]) == (413, "requestTooLarge")
+    watch.problems.clear()
+
+
+@pytest.mark.parametrize(
+    "path", ["/emulator/faults", "/emulator/policy", "/storage/v1/b?project=home-project"]
+)
+def test_json_that_is_too_deep(path: str, cloud: Emulator, watch: Watch) -> None:
+    with closing(HTTPConnection("127.0.0.1", cloud.port, timeout=20)) as connection:
+        connection.request("POST", path, "[" * 100_000 + "]" * 100_000)
+        assert connection.getresponse().status == 400
+    watch.problems.clear()
+
+
+@pytest.mark.parametrize("name", ["emulator", "compute", "storage", "batch", "upload", "download", "v1"])
+def test_a_bucket_whose_paths_belong_to_others(name: str, cloud: Emulator) -> None:
+    path = "/storage/v1/b?project=home-project"
+    assert call(cloud, "POST", path, {"name": name})[0] == 400
+    assert call(cloud, "POST", path, {"name": f"{name}-1"})[0] == 200
 
 
 def test_nobody_to_preempt(cloud: Emulator) -> None:

@@ -83,6 +83,7 @@ def test_a_fault_from_json(data: dict[str, Any]) -> None:
         {"kind": "error", "path": None},
         {"kind": "error", "name": "["},
         {"kind": "error", "id": 5},
+        {"kind": "error", "api": "stroage"},
         {"kind": "error", "moments": [1]},
         {"kind": "preempt", "moments": "123"},
         {"kind": "preempt", "moments": 5},

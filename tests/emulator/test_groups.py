@@ -66,6 +66,10 @@ def test_a_group_that_repairs_nothing_leaves_it() -> None:
     assert one(replace(RUNS, status="TERMINATED"), repairs=False) == []
 
 
+def test_a_size_below_nothing_is_nothing() -> None:
+    assert decide(replace(GROUP, target=-1), 0.0) == []
+
+
 def test_the_ones_that_do_not_run_go_first() -> None:
     members = (RUNS, replace(RUNS, name="n", action="CREATING", status=""), replace(RUNS, name="o"))
     steps = decide(replace(GROUP, target=2, members=members), 100.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -239,3 +240,75 @@ def test_a_group_of_one_zone(cloud: Emulator) -> None:
     assert [one.name for one in scopes[f"zones/{ZONE}"].instance_group_managers] == ["local"]
     gce.done(gce.zonal_groups.delete_unary(**where, instance_group_manager="local"))
     assert gce.there() == {}
+
+
+DEAF = f"trap '' TERM; echo deaf; {WAITS}"
+
+
+def is_deaf(gce: Gce, vm: compute_v1.Instance) -> bool:
+    return "script: deaf" in gce.console(vm.name, vm.zone.rpartition("/")[2])
+
+
+def test_a_member_that_goes_is_not_counted_twice(cloud: Emulator) -> None:
+    gce = begin(cloud, group(2), DEAF)
+    until(lambda: stable(gce) and all(is_deaf(gce, one) for one in gce.there().values()))
+    links = [one.self_link for _, one in sorted(gce.there().items())]
+
+    def leave(*instances: str) -> None:
+        asked = compute_v1.RegionInstanceGroupManagersAbandonInstancesRequest(instances=instances)
+        gce.done(
+            gce.groups.abandon_instances_unary(
+                **WHERE, region_instance_group_managers_abandon_instances_request_resource=asked
+            )
+        )
+
+    leave(links[0], links[0])
+    assert gce.groups.get(**WHERE).target_size == 1
+    request = compute_v1.RegionInstanceGroupManagersDeleteInstancesRequest(instances=links[1:])
+    gone: dict[str, Any] = {"region_instance_group_managers_delete_instances_request_resource": request}
+    gce.done(gce.groups.delete_instances_unary(**WHERE, **gone))
+    leave(links[1])
+    assert gce.groups.get(**WHERE).target_size == 0
+    gce.done(gce.groups.delete_unary(**WHERE))
+    with pytest.raises(exceptions.NotFound):
+        gce.groups.get(**WHERE)
+
+
+def test_a_group_that_goes_is_not_changed(watch: Watch) -> None:
+    with Emulator(pace=replace(FAST, notice=0.5), observe=watch) as cloud:
+        check_that_it_is_not_changed(begin(cloud, group(1), DEAF))
+
+
+def check_that_it_is_not_changed(gce: Gce) -> None:
+    until(lambda: stable(gce))
+    (one,) = gce.there().values()
+    until(lambda: is_deaf(gce, one))
+    deleted = gce.groups.delete_unary(**WHERE)
+    with pytest.raises(exceptions.BadRequest, match="not ready"):
+        gce.groups.resize_unary(**WHERE, size=3)
+    patch = compute_v1.InstanceGroupManager(target_size=3)
+    with pytest.raises(exceptions.BadRequest, match="not ready"):
+        gce.groups.patch_unary(**WHERE, instance_group_manager_resource=patch)
+    again = compute_v1.RegionInstanceGroupManagersRecreateRequest(instances=[one.self_link])
+    with pytest.raises(exceptions.BadRequest, match="not ready"):
+        gce.groups.recreate_instances_unary(
+            **WHERE, region_instance_group_managers_recreate_request_resource=again
+        )
+    gce.done(deleted)
+    assert gce.there() == {}
+
+
+def test_sizes_that_no_group_can_have(cloud: Emulator) -> None:
+    gce = begin(cloud, group(0))
+    for size in (-1, 2001):
+        patch = compute_v1.InstanceGroupManager(target_size=size)
+        with pytest.raises(exceptions.BadRequest, match="between 0 and 2000"):
+            gce.groups.patch_unary(**WHERE, instance_group_manager_resource=patch)
+        with pytest.raises(exceptions.BadRequest, match="between 0 and 2000"):
+            gce.groups.resize_unary(**WHERE, size=size)
+    local = compute_v1.InstanceGroupManager(
+        name="local", instance_template="global/instanceTemplates/mould", target_size=1001
+    )
+    with pytest.raises(exceptions.BadRequest, match="between 0 and 1000"):
+        gce.zonal_groups.insert_unary(project=PROJECT, zone=ZONE, instance_group_manager_resource=local)
+    assert gce.groups.get(**WHERE).target_size == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stoker.emulator.errors import ApiError
-from stoker.emulator.identity import Caller, Identity
+from stoker.emulator.identity import LASTS, Caller, Identity
 
 SCOPE = "https://www.googleapis.com/auth/"
 ALL = (SCOPE + "cloud-platform",)
@@ -50,7 +50,7 @@ NOT = {
     "roles/storage.objectUser": "storage.buckets.get",
     "roles/storage.objectCreator": "storage.objects.get storage.objects.delete storage.objects.list",
     "roles/storage.objectViewer": "storage.objects.create storage.objects.delete storage.buckets.get",
-    "roles/storage.legacyBucketReader": "storage.objects.get",
+    "roles/storage.legacyBucketReader": "storage.objects.get storage.buckets.getIamPolicy",
     "roles/secretmanager.admin": "storage.objects.get",
     "roles/secretmanager.secretAccessor": "secretmanager.versions.get secretmanager.versions.add",
     "roles/secretmanager.secretVersionAdder": "secretmanager.versions.access secretmanager.secrets.get",
@@ -83,7 +83,7 @@ NOT_IN_SCOPE = {
     "compute": "storage.objects.get secretmanager.versions.access",
     "compute.readonly": "compute.instances.insert storage.objects.get",
     "devstorage.full_control": "compute.instances.list secretmanager.versions.access",
-    "devstorage.read_write": "storage.buckets.create compute.instances.list",
+    "devstorage.read_write": "storage.buckets.create storage.buckets.getIamPolicy compute.instances.list",
     "devstorage.read_only": "storage.objects.create storage.objects.delete secretmanager.versions.access",
     "logging.write": "storage.objects.get compute.instances.list",
 }
@@ -185,3 +185,22 @@ def test_a_token_expires() -> None:
     assert raised.value.code == 401
     who.token(caller)
     assert len(who._tokens) == 1  # old ones are forgotten
+
+
+def test_tokens_that_are_too_old_are_forgotten() -> None:
+    now = 0.0
+    who = Identity("home-project", now=lambda: now)
+    for _ in range(50):
+        who.token(Caller(ACCOUNT))
+    now = LASTS + 1.0
+    who.token(Caller(ACCOUNT))
+    assert len(who._tokens) == 1
+
+
+def test_a_token_does_not_look_at_all_others() -> None:
+    who = Identity("home-project", now=lambda: 1000.0)
+    who.token(Caller(ACCOUNT))
+    before = who._tokens
+    who.token(Caller(ACCOUNT))
+    assert who._tokens is before
+    assert len(before) == 2

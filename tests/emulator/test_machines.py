@@ -11,6 +11,7 @@ import subprocess
 import sysconfig
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,30 @@ def test_what_is_written_stays_in_the_vm_and_on_its_disk(place: Place, apart: Mo
         shutil.rmtree(outside)
 
 
+def test_a_vm_with_a_very_deep_directory_is_removed(place: Place, mode: Mode) -> None:
+    vm = place.vm(mode)
+    where = "/var/tmp" if mode in APART else '"$HOME"'  # noqa: S108
+    go_down = "import os\nfor n in range(1500): os.mkdir('some-directory'); os.chdir('some-directory')\n"
+    vm.boot(f'cd {where}; "$python" -c "{go_down}"; echo it is "deep $?"')
+    vm.says("it is deep 0")
+    vm.machine.remove()
+    assert not vm.guest.directory.exists()
+
+
+def test_the_newest_of_a_long_console_is_kept(place: Place, mode: Mode) -> None:
+    vm = place.vm(mode)
+    speak = r"import os; [os.write(1, b'x' * 65535 + b'\n') for n in range(600)]"
+    vm.boot(f'"$python" -c "{speak}"; echo the end; sleep 100')
+    vm.says("startup-script: the end")
+    size = vm.machine.serial.stat().st_size
+    assert size > 600 * 65536
+    assert eventually(lambda: vm.machine.serial.stat().st_blocks * 512 < 17 << 20)
+    assert vm.machine.serial.stat().st_size == size
+    assert vm.machine.serial.read_bytes()[-(7 << 20) :].count(b"x" * 65535) > 100
+    vm.machine.shut_down()
+    assert "Starting shutdown scripts" in vm.ends()
+
+
 def test_a_vm_sees_only_itself(place: Place, apart: Mode) -> None:
     secret = place.directory / "secret"
     secret.mkdir()
@@ -453,6 +478,13 @@ def test_a_vm_without_keys_has_no_port(place: Place, mode: Mode) -> None:
 
 
 # Choosing
+
+
+def test_a_trial_that_fails_leaves_no_socket_open(apart: Mode) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert not choose.works(apart, 1e-6)
+    assert [str(one.message) for one in found] == []
 
 
 def test_the_best_mode_is_one_that_works(modes: list[Mode]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.emulator.http import Server, listen_on_loopback
+from stoker.emulator.http import LARGE, Server, listen_on_loopback
 from stoker.emulator.machines.interface import Mode
 from tests.emulator.vms import EMAIL, LONG, SCOPE, Vm, eventually
 
@@ -126,6 +126,7 @@ def test_what_is_not_there(client: Client) -> None:
     ):
         assert client.ask(V1 + path).status == 404
     assert client.ask("/elsewhere").status == 404
+    assert client.ask("/computeMetadata/v1foo/instance/name").status == 404
     assert client.ask(V1 + "instance/name", "POST", "x").status == 405
 
 
@@ -203,3 +204,10 @@ print(project, found.token, found.service_account_email)
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == f"home for {EMAIL} 1 {EMAIL}\n", done.stderr
+
+
+def test_a_guest_attribute_that_is_larger_than_all_is_refused(client: Client) -> None:
+    client.vm.attributes["enable-guest-attributes"] = "TRUE"
+    path = V1 + "instance/guest-attributes/space/key"
+    assert client.ask(path, "PUT", "x" * LARGE).status == 400
+    assert client.vm.guest_attributes == {}

@@ -6,11 +6,12 @@ import fcntl
 import json
 import os
 import random
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,15 +21,18 @@ from stoker.core.errors import StokerError
 from stoker.emulator.control import Control
 from stoker.emulator.errors import ApiError, bug
 from stoker.emulator.faults import Fault, Faults
-from stoker.emulator.http import Reply, Request, Server, json_reply, listen_on_loopback
+from stoker.emulator.http import Reply, Request, Server, json_reply, listen_on_loopback, too_large
 from stoker.emulator.identity import Identity
 from stoker.emulator.machines.interface import Mode
+from stoker.emulator.machines.removal import remove_tree
 from stoker.emulator.pace import Pace
-from stoker.emulator.service import Service, Surroundings
+from stoker.emulator.service import Service, Surroundings, caller_of
 
 PROJECT = "home-project"
 _INSIDE = ("metadata.google.internal", "169.254.169.254")
 _SAVE_AFTER = 0.5  # seconds: several changes are written at once
+_SAVE_LIVE = 5.0  # seconds after which it is written in any case while VMs run: the meter has changed
+_TRIES = 10
 
 Observer = Callable[[Request, Reply], None]
 
@@ -65,7 +69,7 @@ class Emulator:
         self.identity = Identity(project, kept.get("policy", {}))
         self.faults = Faults(random.Random(seed))  # noqa: S311  (no secret)
         self._server = Server()
-        self._changed, self._is_open = threading.Event(), True
+        self._changed, self._is_open, self._is_told = threading.Event(), True, False
         around = Surroundings(
             project,
             self.directory,
@@ -78,7 +82,7 @@ class Emulator:
             self.answer,
             lambda: self.url,
         )
-        self.storage = Storage(around, kept.get("storage", {}))
+        self.storage = Storage(around, kept.get("storage", {}), lasts=self._scratch is None)
         self.secrets = Secrets(around, kept.get("secrets", {}))
         self.compute = Compute(around, kept.get("compute", {}), mode)
         self.control = Control(around, self.compute)
@@ -136,13 +140,21 @@ class Emulator:
         self._changed.set()
         self._saver.join()
         if self._scratch is None:
-            self._save()  # what changed while it slept
+            self._is_told = False
+            self._try_to_save()  # what changed while it slept
         for service in (self.storage, self.secrets):
             service.close()
         self._server.close()
         self._own.close()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._clear(self._scratch)
+
+    def _clear(self, scratch: tempfile.TemporaryDirectory[str]) -> None:
+        try:
+            remove_tree(scratch.name)
+            scratch.cleanup()
+        except OSError as error:
+            _say(f"{scratch.name} could not be removed: {error}")
 
     # Requests
 
@@ -153,7 +165,10 @@ class Emulator:
                 421, "badRequest", "this emulator does not answer for that host, nor to browsers"
             )
             return json_reply(error.body(), error.code)
-        reply = self._faulty(self._api(request.path), request)
+        api = self._api(request.path)
+        if request.large is not None and api != "storage":  # nothing else has uploads
+            return json_reply(too_large().body(), 413)
+        reply = self._faulty(api, request)
         if self._observe is not None:
             self._observe(request, reply)
         return reply
@@ -180,8 +195,10 @@ class Emulator:
         return json_reply(error.body(), error.code)
 
     def _named(self, request: Request) -> Reply:
-        """With the caller's name."""
+        """With the caller's name. Whoever calls from inside a VM without a token is known already."""
         caller = self.identity.caller(request.headers)
+        if not caller.account:
+            caller = caller_of(request)
         known = replace(request, extra={"caller": caller})
         return self._services[self._api(request.path)].handle(known)
 
@@ -216,24 +233,52 @@ class Emulator:
 
     def _save_changes(self) -> None:
         while self._is_open:
-            self._changed.wait()
+            lasts = self._scratch is None
+            self._changed.wait(_SAVE_LIVE if lasts and self.compute.meter.is_live else None)
             self._changed.clear()
-            if self._scratch is None:
-                self._save()
+            if lasts:
+                self._try_to_save()
             if self._is_open:
                 time.sleep(_SAVE_AFTER)
 
+    def _try_to_save(self) -> None:
+        """Whatever stands in the way, a full disk perhaps, is told once, and may be gone the next time."""
+        try:
+            self._save()
+        except Exception as error:  # the edge of a thread: no error may end all saving
+            self._changed.set()
+            if not self._is_told:
+                _say(f"the state could not be saved in {self.directory}: {error}")
+            self._is_told = True
+        else:
+            self._is_told = False
+            self.storage.saved()
+
     def _save(self) -> None:
-        state = {"policy": self.identity.policy}
-        state |= {
+        new = self.directory / "state.json.new"
+        new.touch(mode=0o600)
+        new.write_text(self._state(), encoding="utf-8")
+        os.replace(new, self.directory / "state.json")  # noqa: PTH105  (the same)
+
+    def _state(self) -> str:
+        """All of it. What changes while it is read is read again."""
+        for _ in range(_TRIES):
+            with suppress(RuntimeError):
+                return self._dumped()
+        return self._dumped()
+
+    def _dumped(self) -> str:
+        state = {
+            "policy": self.identity.policy,
             "storage": self.storage.dump(),
             "secrets": self.secrets.dump(),
             "compute": self.compute.dump(),
         }
-        new = self.directory / "state.json.new"
-        new.touch(mode=0o600)
-        new.write_text(json.dumps(state), encoding="utf-8")
-        os.replace(new, self.directory / "state.json")  # noqa: PTH105  (the same)
+        return json.dumps(state)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"stoker emulate: {text}\n")
 
 
 def _owned(directory: Path) -> IO[str]:

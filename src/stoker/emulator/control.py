@@ -158,8 +158,8 @@ _Call = Callable[[Request], dict[str, Any]]
 
 def _json(request: Request) -> object:
     try:
-        return json.loads(request.body)
-    except ValueError:
+        return json.loads(request.small)
+    except (ValueError, RecursionError):
         raise invalid("expected JSON") from None
 
 

@@ -24,6 +24,7 @@ BOOTS = ("boot-failure", "slow-boot")
 """Of VMs that start."""
 PREEMPTIONS = ("preempt",)
 """Of VMs that run: by `rate` (an hour, each VM), or at the `moments` (seconds since the fault began)."""
+APIS = ("compute", "storage", "secretmanager", "metadata")
 KINDS = (*REPLIES, *ZONES, *BOOTS, *PREEMPTIONS)
 
 
@@ -90,6 +91,8 @@ def _check(fault: Fault) -> None:
     numbers = (fault.rate, fault.seconds, fault.lasts, fault.times, fault.after, *fault.moments)
     if min(numbers) < 0 or max(numbers) == inf or not 400 <= fault.status <= 599:
         raise invalid("fault: numbers are not negative and not endless, and a status is 400 to 599")
+    if fault.api not in ("", *APIS):
+        raise invalid(f"fault: api is one of {', '.join(APIS)}")
     if fault.kind not in PREEMPTIONS and fault.moments:
         raise invalid("fault: only preemptions have moments")
     if fault.kind in PREEMPTIONS and fault.after:

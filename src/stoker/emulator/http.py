@@ -51,13 +51,20 @@ class Request:
         """The path's parts, decoded."""
         return [unquote(part) for part in self.path.strip("/").split("/")]
 
+    @property
+    def small(self) -> bytes:
+        """The body of what is no upload. Raises ApiError if it is large."""
+        if self.large is not None:
+            raise too_large()
+        return self.body
+
     def json(self) -> dict[str, Any]:
         """The body as an object; empty if there is none."""
-        if not self.body.strip():
+        if not self.small.strip():
             return {}
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):  # nonsense, or too deep
             raise invalid("Invalid JSON payload received. Parse error.") from None
         if not isinstance(found, dict):
             raise invalid("Invalid JSON payload received. Root element must be a message.")
@@ -78,6 +85,11 @@ def json_reply(data: Mapping[str, Any], status: int = 200, **headers: str) -> Re
     """Data as JSON."""
     told = {"Content-Type": "application/json; charset=UTF-8", **headers}
     return Reply(status, json.dumps(data).encode(), told)
+
+
+def too_large() -> ApiError:
+    """A large body of what is no upload."""
+    return ApiError(413, "requestTooLarge", f"The request is too large: {LARGE} bytes or more.")
 
 
 App = Callable[[Request], Reply]

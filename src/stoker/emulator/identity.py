@@ -17,10 +17,13 @@ from stoker.emulator.errors import ApiError
 
 LASTS = 3599
 """Seconds that a token is good for."""
+_PURGE_AFTER = 60.0  # seconds between two looks for tokens that are too old
 
 _SCOPE = "https://www.googleapis.com/auth/"
 _EVERY = _SCOPE + "cloud-platform"
-_SCOPES: Mapping[str, tuple[str, ...]] = {  # what a scope admits, by the beginning of a permission
+_SCOPES: Mapping[
+    str, tuple[str, ...]
+] = {  # what a scope admits: permissions, or all that begin so and end in a dot
     _SCOPE + "compute": ("compute.",),
     _SCOPE + "compute.readonly": ("compute.*.get", "compute.*.list"),
     _SCOPE + "devstorage.full_control": ("storage.",),
@@ -88,6 +91,7 @@ class Identity:
     policy: dict[str, Any] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
     _tokens: dict[str, _Token] = field(default_factory=dict)
+    _purged: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -110,7 +114,9 @@ class Identity:
         word = f"ya29.emulated.{secrets.token_urlsafe(32)}"
         with self._lock:
             now = self.now()
-            self._tokens = {name: one for name, one in self._tokens.items() if one.until > now}
+            if now > self._purged + _PURGE_AFTER:
+                self._tokens = {name: one for name, one in self._tokens.items() if one.until > now}
+                self._purged = now
             self._tokens[word] = _Token(caller, now + LASTS)
         return {"access_token": word, "expires_in": LASTS, "token_type": "Bearer"}
 
@@ -159,8 +165,9 @@ def _grants(policy: Policy, member: str, permission: str) -> bool:
 
 
 def _matches(patterns: Iterable[str], permission: str) -> bool:
-    service, _, verb = permission.partition(".")[0], "", permission.rpartition(".")[2]
+    service, verb = permission.partition(".")[0], permission.rpartition(".")[2]
     return any(
-        pattern == f"{service}.*.{verb}" if "*" in pattern else permission.startswith(pattern)
+        pattern in ("", permission, f"{service}.*.{verb}")
+        or (pattern.endswith(".") and permission.startswith(pattern))
         for pattern in patterns
     )

@@ -63,7 +63,7 @@ class MetadataServer:
             return _reply(403, "Requests with X-Forwarded-For are refused.\n")
         if request.headers.get("metadata-flavor", "").lower() != "google":
             return _reply(403, "Missing Metadata-Flavor:Google header.\n")
-        if not request.path.startswith(_TOP):
+        if request.path != _TOP and not request.path.startswith(f"{_TOP}/"):
             return _not_found(request)
         parts = [part for part in request.parts[2:] if part]
         if request.method in ("PUT", "DELETE"):
@@ -134,7 +134,7 @@ class MetadataServer:
         refused = self._refuse_guest_attributes(parts)
         if refused is not None:
             return refused
-        if len(request.body) > _LARGEST:
+        if len(request.content) > _LARGEST:
             return _reply(400, "The value is too large.\n")
         value = request.body.decode(errors="replace") if request.method == "PUT" else None
         self._set("/".join(parts[2:]), value)

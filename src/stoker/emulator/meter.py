@@ -41,6 +41,11 @@ class Meter:
         with self._lock:
             self._live[use.id] = use
 
+    @property
+    def is_live(self) -> bool:
+        """Whether anything costs now."""
+        return bool(self._live)
+
     def end(self, id_: str) -> None:
         """It costs no more. May be repeated."""
         with self._lock:

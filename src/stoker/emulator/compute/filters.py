@@ -88,10 +88,20 @@ def _comparison(field: str, sign: str, wanted: str) -> Test:
         equal = _comparison(field, "=" if sign == "!=" else "eq", wanted)
         return lambda resource: not equal(resource)
 
+    if sign == "eq":
+        _check_pattern(wanted)
+
     def test(resource: Mapping[str, Any]) -> bool:
         return any(_holds(value, sign, wanted) for value in _values(resource, field.split(".")))
 
     return test
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error:
+        raise invalid(f"Invalid value for field 'filter': '{text}' is no regular expression.") from None
 
 
 def _values(data: Any, path: list[str]) -> Iterator[Any]:

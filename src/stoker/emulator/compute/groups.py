@@ -118,22 +118,26 @@ def by_need(group: Group) -> list[str]:
 def _of_size(group: Group) -> list[Step]:
     """New members, or those that are too many: first those whose VM does not run, then of a full zone."""
     there = [member for member in group.members if member.action != "DELETING"]
-    if len(there) < group.target:
-        return _additions(group, group.target - len(there))
+    target = max(0, group.target)
+    if len(there) < target:
+        return _additions(group, target - len(there))
     steps = []
-    for _ in range(len(there) - group.target):
-        full = Counter(member.zone for member in there)
+    full = Counter(member.zone for member in there)
+    for _ in range(len(there) - target):
         gone = min(there, key=lambda one: (one.status == "RUNNING", -full[one.zone], -one.since, one.name))
         there.remove(gone)
+        full[gone.zone] -= 1
         steps.append(Step(Act.DROP, gone.name))
     return steps
 
 
 def _additions(group: Group, count: int) -> list[Step]:
-    members, steps = list(group.members), []
+    if group.shape in ("ANY", "ANY_SINGLE_ZONE"):  # one more does not make another zone the better one
+        return [Step(Act.ADD, place=(by_need(group)[0], group.types[0]))] * count
+    there = Counter(member.zone for member in group.members if member.action != "DELETING")
+    steps = []
     for _ in range(count):
-        seen = Group(group.target, group.zones, group.types, group.shape, members)
-        zone = by_need(seen)[0]
-        members.append(Member("", zone, "CREATING", "", 0.0))
+        zone = min(group.zones, key=lambda one: there[one])
+        there[zone] += 1
         steps.append(Step(Act.ADD, place=(zone, group.types[0])))
     return steps

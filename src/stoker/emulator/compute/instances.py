@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from stoker.emulator.compute.catalog import ZONES
 from stoker.emulator.compute.disks import new_disk
 from stoker.emulator.compute.images import set_labels
 from stoker.emulator.compute.inside import attributes
+from stoker.emulator.compute.kinds import LABELS, METADATA, SCHEDULING, TAGS, check_kinds
 from stoker.emulator.compute.listing import aggregated, listed
 from stoker.emulator.compute.operations import Problem
 from stoker.emulator.compute.resources import (
@@ -19,13 +25,14 @@ from stoker.emulator.compute.resources import (
     region_of,
     shown,
 )
-from stoker.emulator.compute.routes import Call, Handler, Route
+from stoker.emulator.compute.routes import LATER, Call, Handler, Route
 from stoker.emulator.compute.shape import check_labels, check_metadata, check_type, instance_of, scheduling_of
 from stoker.emulator.compute.vm import Vm
 from stoker.emulator.compute.world import World
 from stoker.emulator.errors import ApiError, exists_already, invalid, not_found
 from stoker.emulator.identity import Caller
 
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 _CONSOLE = 1 << 20  # bytes of the console that are kept
 _MOVES = {"stop": "RUNNING", "start": "TERMINATED", "reset": "RUNNING", "simulateMaintenanceEvent": "RUNNING"}
 _ALREADY = {
@@ -96,20 +103,16 @@ class Instances:
         self._shelf.get(call.target)
         if call.query.get("port", "1") != "1":
             raise invalid(f"Invalid value for field 'port': '{call.query['port']}'.")
-        try:
-            whole = self._world.vms[call.target].machine.serial.read_bytes()
-        except (OSError, KeyError):
-            whole = b""
-        start = int(call.query.get("start") or 0)
-        start = max(len(whole) + start if start < 0 else start, len(whole) - _CONSOLE, 0)
-        contents = whole[start : start + _CONSOLE].decode(errors="replace")
-        return {
+        start = call.query.get("start") or "0"
+        if not _NUMBER.fullmatch(start):
+            raise invalid(f"Invalid value for field 'start': '{start}'. Must be a number.")
+        told = {
             "kind": "compute#serialPortOutput",
             "selfLink": f"{self._shelf.link(call.target)}/serialPort",
-            "contents": contents,
-            "start": str(start),
-            "next": str(max(start, len(whole))),
         }
+        vm = self._world.vms.get(call.target)
+        console = vm.machine.serial if vm is not None else None
+        return {LATER: lambda: told | _said(console, int(start))}
 
     def guest_attributes(self, call: Call) -> Resource:
         """What it wrote about itself: all, of a namespace, or one."""
@@ -191,6 +194,10 @@ class Instances:
         made = self._shelf.get(path)
         for disk in made["_made"]:
             self._shelf.remove(disk)
+        for attached in made["disks"]:
+            disk = self._shelf.find(path_of(attached.get("source", "")))
+            if disk is not None:
+                disk.pop("users", None)
         self._shelf.remove(path)
         self._world.vms.pop(path, None)
         self._world.agenda.after(0, vm.machine.remove)
@@ -203,8 +210,9 @@ class Instances:
         if not asked[0].get("boot", len(asked) == 1):
             message = "Boot disk must be the first disk attached to the instance."
             raise invalid(f"Invalid value for field 'resource.disks[0].boot': 'false'. {message}")
-        new = []
+        new: list[Resource] = []
         found = [self._disk(one, number, made["name"], zone) for number, one in enumerate(asked)]
+        self._check_once(found)
         for number, (one, disk) in enumerate(zip(asked, found, strict=True)):
             if one.get("type") != "SCRATCH" and not one.get("source"):
                 new.append(disk)
@@ -214,6 +222,12 @@ class Instances:
                 made["_image"] = disk.get("sourceImage", "").partition("/v1/")[2]
         made["_made"] = [path_of(disk["selfLink"]) for disk in new]
         return new
+
+    def _check_once(self, disks: list[Resource]) -> None:
+        counts = Counter(disk["selfLink"] for disk in disks if "selfLink" in disk)
+        for link, count in counts.items():
+            if count > 1:
+                raise exists_already(self._shelf.full(path_of(link)))
 
     def _disk(self, asked: Mapping[str, Any], number: int, name: str, zone: str) -> Resource:
         if asked.get("type") == "SCRATCH":
@@ -303,6 +317,7 @@ class Instances:
     def set_metadata(self, call: Call) -> Resource:
         """All metadata anew, if nobody else changed it meanwhile."""
         found = self._shelf.get(call.target)
+        check_kinds(call.body, METADATA)
         items = list(call.body.get("items", ()))
         check_metadata(items)
         check_fingerprint(call.body.get("fingerprint"), found["metadata"].get("items", []))
@@ -316,6 +331,7 @@ class Instances:
     def set_labels(self, call: Call) -> Resource:
         """All labels anew, if nobody else changed them meanwhile."""
         found = self._shelf.get(call.target)
+        check_kinds(call.body, {"labels": LABELS})
         check_labels(call.body.get("labels", {}))
         set_labels(found, call.body)
         return self._changed(call, "setLabels", found["id"])
@@ -323,6 +339,7 @@ class Instances:
     def set_tags(self, call: Call) -> Resource:
         """All tags anew, if nobody else changed them meanwhile."""
         found = self._shelf.get(call.target)
+        check_kinds(call.body, TAGS)
         check_fingerprint(call.body.get("fingerprint"), found["tags"].get("items", []))
         items = sorted(call.body.get("items", ()))
         found["tags"] = {"fingerprint": fingerprint(items), **({"items": items} if items else {})}
@@ -351,6 +368,7 @@ class Instances:
     def set_scheduling(self, call: Call) -> Resource:
         """How it is run, while it is stopped."""
         found = self._stopped(call)
+        check_kinds(call.body, SCHEDULING)
         found["scheduling"] = scheduling_of(
             {**found["scheduling"], **call.body}, bool(found.get("guestAccelerators"))
         )
@@ -390,6 +408,24 @@ class Instances:
         found["status"] = "TERMINATED"
         if found["scheduling"]["automaticRestart"]:
             vm.power_on(lambda problem: None)
+
+
+def _said(console: Path | None, start: int) -> Resource:
+    """The part of a console that begins there; of one that is too long, the end."""
+    data, size = b"", 0
+    with suppress(OSError):
+        if console is not None:
+            with console.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                start = max(size + start if start < 0 else start, size - _CONSOLE)
+                file.seek(start)
+                data = file.read(max(0, size - start))
+    start = max(0, start)
+    return {
+        "contents": data.decode(errors="replace"),
+        "start": str(start),
+        "next": str(max(start, size)),
+    }
 
 
 def _attached(asked: Mapping[str, Any], disk: Resource, number: int) -> Resource:

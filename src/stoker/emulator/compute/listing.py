@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,21 +18,27 @@ def page(items: Iterable[Resource], query: Query) -> tuple[list[Resource], str]:
     """The part of them that is asked for, as others see it, and the token of the next part."""
     matches = parse(query.get("filter", ""))
     found = [one for one in map(shown, items) if matches(one)]
-    found = _ordered(found, query.get("orderBy", ""))
-    begin, most = _begin(query.get("pageToken", "")), _most(query)
-    end = begin + most
-    return found[begin:end], _token(end) if end < len(found) else ""
+    field, _, direction = query.get("orderBy", "").partition(" ")
+    if field not in ("", "name", "creationTimestamp"):
+        raise invalid(f"Invalid value for field 'orderBy': '{query['orderBy']}'.")
+    if field != "creationTimestamp":
+        return _part(found, ("name", "name"), query)
+    return _part(found, ("creationTimestamp", "name"), query, is_down=direction == "desc")
 
 
-def _ordered(items: list[Resource], order: str) -> list[Resource]:
-    field, _, direction = order.partition(" ")
-    if field == "creationTimestamp":
-        return sorted(
-            items, key=lambda one: str(one.get("creationTimestamp", "")), reverse=direction == "desc"
-        )
-    if field not in ("", "name"):
-        raise invalid(f"Invalid value for field 'orderBy': '{order}'.")
-    return sorted(items, key=lambda one: str(one.get("name", "")))
+def _part(
+    items: list[Resource], fields: tuple[str, str], query: Query, is_down: bool = False
+) -> tuple[list[Resource], str]:
+    """A token names the last one of the part before: none is passed over if others are gone meanwhile."""
+
+    def place(one: Resource) -> list[str]:
+        return [str(one.get(field, "")) for field in fields]
+
+    rest, most = sorted(items, key=place, reverse=is_down), _most(query)
+    if query.get("pageToken"):
+        before = _place(query["pageToken"])
+        rest = [one for one in rest if (place(one) < before if is_down else place(one) > before)]
+    return rest[:most], _token(place(rest[most - 1])) if len(rest) > most else ""
 
 
 def _most(query: Query) -> int:
@@ -43,17 +50,16 @@ def _most(query: Query) -> int:
     return int(most) or 500
 
 
-def _token(number: int) -> str:
-    return base64.urlsafe_b64encode(b"at:%d" % number).decode()
+def _token(place: list[str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _begin(token: str) -> int:
-    if not token:
-        return 0
+def _place(token: str) -> list[str]:
     try:
-        return int(base64.urlsafe_b64decode(token).decode().removeprefix("at:"))
-    except ValueError:
+        first, second = json.loads(base64.urlsafe_b64decode(token))
+    except (ValueError, TypeError):
         raise invalid(f"Invalid value for field 'pageToken': '{token}'.") from None
+    return [str(first), str(second)]
 
 
 def listed(items: Iterable[Resource], query: Query, kind: str, path: str) -> Resource:
@@ -72,14 +78,13 @@ def aggregated(scopes: Mapping[str, Iterable[Resource]], query: Query, kind: str
     what = path.rpartition("/")[2]
     marked = [{**one, "_scope": scope} for scope, items in scopes.items() for one in items]
     matches = parse(query.get("filter", ""))
-    found = sorted((one for one in marked if matches(shown(one))), key=lambda one: str(one["name"]))
-    begin, most = _begin(query.get("pageToken", "")), _most(query)
+    found, following = _part([one for one in marked if matches(shown(one))], ("name", "_scope"), query)
     items: dict[str, Any] = {scope: {"warning": _nothing(scope)} for scope in scopes}
-    for one in found[begin : begin + most]:
+    for one in found:
         items[one["_scope"]].pop("warning", None)
         items[one["_scope"]].setdefault(what, []).append(shown(one))
     reply = {"kind": f"compute#{kind}", "id": path, "selfLink": ROOT + path, "items": items}
-    return reply | ({"nextPageToken": _token(begin + most)} if begin + most < len(found) else {})
+    return reply | ({"nextPageToken": following} if following else {})
 
 
 def _nothing(scope: str) -> Resource:

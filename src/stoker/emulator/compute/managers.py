@@ -46,6 +46,7 @@ _ACTIONS = (
     "recreating",
     "refreshing",
 )
+_MOST_OF_ZONE, _MOST_OF_REGION = 1000, 2000  # members
 _MORE_ACTIONS = ("restarting", "resuming", "starting", "stopping", "suspending", "verifying")
 
 
@@ -155,8 +156,10 @@ class Managers:
 
     def list_errors(self, call: Call) -> Resource:
         """What went wrong with its members, newest first."""
+        errors = self._shelf.get(call.target)["_errors"]
+        first = 1000 - len(errors)  # counted from the end: new ones come before the others
         found, following = page(
-            [{"name": "", **one} for one in self._shelf.get(call.target)["_errors"]], call.query
+            [{"name": f"{first + at:04}", **one} for at, one in enumerate(errors)], call.query
         )
         for one in found:
             one.pop("name")
@@ -169,9 +172,7 @@ class Managers:
         """Make one; its members follow."""
         name = check_name(call.body.get("name"))
         path = f"{call.collection}/{name}"
-        size = call.body.get("targetSize")
-        if size is None or int(size) < 0:
-            raise invalid(f"Invalid value for field 'resource.targetSize': '{size or ''}'. It is required.")
+        size = _size(call.body.get("targetSize"), call.scope, "resource.targetSize")
         made: Resource = {
             "kind": "compute#instanceGroupManager",
             "id": new_id(),
@@ -179,7 +180,7 @@ class Managers:
             "name": name,
             "baseInstanceName": check_name(call.body.get("baseInstanceName") or name[:58].rstrip("-")),
             "instanceGroup": self._shelf.link(f"{call.scope}/instanceGroups/{name}"),
-            "targetSize": int(size),
+            "targetSize": size,
             "selfLink": self._shelf.link(path),
             call.scope.partition("/")[0].rstrip("s"): self._shelf.link(call.scope),
             "_members": {},
@@ -191,14 +192,14 @@ class Managers:
 
     def patch(self, call: Call) -> Resource:
         """What is named becomes different. Members that exist stay as they are."""
-        found = self._shelf.get(call.target)
+        found = self._lasting(call)
         if call.body.get("fingerprint") not in (None, found["fingerprint"]):
             message = "Supplied fingerprint does not match current fingerprint."
             raise ApiError(412, "conditionNotMet", message)
         changed = dict(found)
-        self._set(changed, call.body, call.scope)
         if call.body.get("targetSize") is not None:
-            changed["targetSize"] = int(call.body["targetSize"])
+            changed["targetSize"] = _size(call.body["targetSize"], call.scope, "resource.targetSize")
+        self._set(changed, call.body, call.scope)
         found |= changed
         return self._over(call, "patch", call.target, found["id"])
 
@@ -252,16 +253,14 @@ class Managers:
 
     def set_template(self, call: Call) -> Resource:
         """New members are made from another template."""
-        found = self._shelf.get(call.target)
+        found = self._lasting(call)
         self._set(found, {"instanceTemplate": call.body.get("instanceTemplate")}, call.scope)
         return self._over(call, "setInstanceTemplate", call.target, found["id"])
 
     def resize(self, call: Call) -> Resource:
         """Another number of members."""
-        found, size = self._shelf.get(call.target), call.query.get("size", "")
-        if not size.isdigit():
-            raise invalid(f"Invalid value for field 'size': '{size}'. Must be a number that is not negative.")
-        found["targetSize"] = int(size)
+        found = self._lasting(call)
+        found["targetSize"] = _size(call.query.get("size"), call.scope, "size")
         return self._over(call, "resize", call.target, found["id"])
 
     def delete(self, call: Call) -> Resource:
@@ -278,31 +277,39 @@ class Managers:
 
     def delete_instances(self, call: Call) -> Resource:
         """These members go, and the group is that much smaller."""
-        found = self._shelf.get(call.target)
+        found = self._lasting(call)
         for name in self._named(found, call.body):
             if found["_members"][name]["action"] != "DELETING":
                 found["_members"][name]["action"] = "DELETING"
-                found["targetSize"] -= 1
+                found["targetSize"] = max(0, found["targetSize"] - 1)
         return self._over(call, "deleteInstances", call.target, found["id"])
 
     def abandon_instances(self, call: Call) -> Resource:
         """These VMs go on, but the group knows them no more, and is that much smaller."""
-        found = self._shelf.get(call.target)
+        found = self._lasting(call)
         for name in self._named(found, call.body):
-            del found["_members"][name]
-            found["targetSize"] -= 1
+            if found["_members"].pop(name)["action"] != "DELETING":
+                found["targetSize"] = max(0, found["targetSize"] - 1)
         return self._over(call, "abandonInstances", call.target, found["id"])
 
     def recreate_instances(self, call: Call) -> Resource:
         """These VMs are made anew."""
-        found = self._shelf.get(call.target)
+        found = self._lasting(call)
         for name in self._named(found, call.body):
             self._keeper.recreate(found, name)
         return self._over(call, "recreateInstances", call.target, found["id"])
 
+    def _lasting(self, call: Call) -> Resource:
+        """The group. Raises ApiError if it is on its way out: nothing can be changed any more."""
+        found = self._shelf.get(call.target)
+        if found.get("_ends") is not None:
+            message = f"The resource '{self._shelf.full(call.target)}' is not ready"
+            raise ApiError(400, "resourceNotReady", message)
+        return found
+
     def _named(self, group: Resource, body: Mapping[str, Any]) -> list[str]:
         """The members that a request names. Raises ApiError if one is none."""
-        asked = [last(link) for link in body.get("instances", ())]
+        asked = list(dict.fromkeys(last(link) for link in body.get("instances", ())))
         unknown = [name for name in asked if name not in group["_members"]]
         if body.get("skipInstancesOnValidationError"):
             return [name for name in asked if name not in unknown]
@@ -395,6 +402,15 @@ def _scopes() -> list[str]:
 
 def _may(verb: str) -> str:
     return f"compute.instanceGroupManagers.{verb}"
+
+
+def _size(asked: object, scope: str, field: str) -> int:
+    """How many members are asked for. Raises ApiError if it is no number, or too many."""
+    text, most = str(asked), _MOST_OF_ZONE if scope.startswith("zones/") else _MOST_OF_REGION
+    if not (text.isascii() and text.isdigit() and int(text) <= most):
+        message = f"Must be a number between 0 and {most}."
+        raise invalid(f"Invalid value for field '{field}': '{'' if asked is None else asked}'. {message}")
+    return int(text)
 
 
 def _camel(action: str) -> str:

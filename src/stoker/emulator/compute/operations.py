@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from stoker.emulator.compute.listing import aggregated, listed
@@ -75,9 +76,10 @@ class Operations:
         return self.finish(self.begin(scope, kind, target, user, target_id))
 
     def _forget(self) -> None:
-        while len(self._all) > _MOST:
-            old = self._all.pop(next(iter(self._all)))
-            self._asked.pop(str(old.get("_asked")), None)
+        """The oldest of those that are over."""
+        over = (path for path, one in self._all.items() if one["status"] == "DONE")
+        for path in list(islice(over, max(0, len(self._all) - _MOST))):
+            self._asked.pop(str(self._all.pop(path).get("_asked")), None)
 
     # The same request once more
 

@@ -57,6 +57,9 @@ class Call:
         return f"{self.collection}/{self.names['name']}"
 
 
+LATER = "_later"
+"""In place of a reply: what makes it. It is called without the lock, since it takes long."""
+
 Handler = Callable[[Call], Resource]
 Route = tuple[str, str, str, Handler]
 """Method of HTTP, pattern of the path behind the project, permission, what to do."""

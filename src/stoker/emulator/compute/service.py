@@ -16,7 +16,7 @@ from stoker.emulator.compute.managers import Managers
 from stoker.emulator.compute.places import Places
 from stoker.emulator.compute.quotas import is_spot
 from stoker.emulator.compute.resources import Resource, last
-from stoker.emulator.compute.routes import Call, Handler, Route, Routes
+from stoker.emulator.compute.routes import LATER, Call, Handler, Route, Routes
 from stoker.emulator.compute.templates import Templates
 from stoker.emulator.compute.vm import Vm
 from stoker.emulator.compute.world import Make, World
@@ -99,7 +99,8 @@ class Compute:
         call, permission, handler = self._routes.find(request)
         with self._world.lock:
             self._check(call, permission)
-            return json_reply(self._once(call, handler))
+            reply = self._once(call, handler)
+        return json_reply(reply[LATER]() if LATER in reply else reply)
 
     def _guarded(self, request: Request) -> Reply:
         try:

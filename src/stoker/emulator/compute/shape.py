@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.emulator.compute.catalog import ATTACHED, MachineType, gpus_at, machine_type
+from stoker.emulator.compute.kinds import INSTANCE, check_kinds
 from stoker.emulator.compute.resources import (
     Resource,
     Shelf,
@@ -30,6 +31,7 @@ _KEY = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 def instance_of(body: Mapping[str, Any], zone: str, shelf: Shelf, account: str) -> Resource:
     """The instance, but for its disks. `account`: the service account that is meant by `default`."""
+    check_kinds(body, INSTANCE)
     name = check_name(body.get("name"))
     kind = check_type(shelf, body.get("machineType"), zone)
     path = f"zones/{zone}/instances/{name}"
@@ -69,7 +71,7 @@ def instance_of(body: Mapping[str, Any], zone: str, shelf: Shelf, account: str) 
             "enableIntegrityMonitoring": True,
         },
     }
-    accounts = _accounts(body, account)
+    accounts = accounts_of(body, account)
     return made | {
         **({"labels": labels} if labels else {}),
         **({"guestAccelerators": gpus} if gpus else {}),
@@ -222,7 +224,8 @@ def _check_pair(gpu: str, count: int, kind: MachineType) -> None:
         )
 
 
-def _accounts(body: Mapping[str, Any], default: str) -> list[Resource]:
+def accounts_of(body: Mapping[str, Any], default: str) -> list[Resource]:
+    """Its service accounts. `default`: the one that is meant by that word."""
     return [
         {
             "email": default if one.get("email", "default") == "default" else one["email"],

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.emulator.compute.catalog import REGIONS, TYPES, custom
+from stoker.emulator.compute.kinds import INSTANCE, check_kinds
 from stoker.emulator.compute.listing import aggregated, listed
 from stoker.emulator.compute.resources import (
     Resource,
@@ -18,7 +19,7 @@ from stoker.emulator.compute.resources import (
     timestamp,
 )
 from stoker.emulator.compute.routes import Call, Route
-from stoker.emulator.compute.shape import check_labels, check_metadata, scheduling_of
+from stoker.emulator.compute.shape import accounts_of, check_labels, check_metadata, scheduling_of
 from stoker.emulator.compute.world import World
 from stoker.emulator.errors import ApiError, invalid
 
@@ -62,6 +63,7 @@ class Templates:
     def insert(self, call: Call) -> Resource:
         """Make one. What only a zone can tell is found out when an instance is made."""
         name = check_name(call.body.get("name"))
+        self._check_accounts(call)
         path = f"{call.collection}/{name}"
         made: Resource = {
             "kind": "compute#instanceTemplate",
@@ -77,6 +79,13 @@ class Templates:
         self._shelf.put(path, made)
         self._world.changed()
         return shown(self._world.operations.done(call.scope, "insert", path, call.user, made["id"]))
+
+    def _check_accounts(self, call: Call) -> None:
+        """Raise ApiError unless the caller may use the accounts that its VMs would have."""
+        check_kinds({"properties": call.body.get("properties", {})}, {"properties": INSTANCE})
+        identity = self._world.around.identity
+        for one in accounts_of(call.body.get("properties", {}), identity.default_account):
+            identity.require(call.caller, "iam.serviceAccounts.actAs", one["email"])
 
     def delete(self, call: Call) -> Resource:
         """Unless a group uses it."""

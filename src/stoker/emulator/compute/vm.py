@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from urllib.parse import urlsplit
 
+from stoker.emulator.compute.agenda import Entry
 from stoker.emulator.compute.capacity import shortage
 from stoker.emulator.compute.catalog import machine_type
 from stoker.emulator.compute.inside import authorized_keys, tree
@@ -17,7 +20,7 @@ from stoker.emulator.compute.quotas import gpus_of, is_spot
 from stoker.emulator.compute.resources import Resource, last, path_of, timestamp
 from stoker.emulator.compute.shape import ends_at
 from stoker.emulator.compute.world import SYSTEM, World
-from stoker.emulator.errors import ApiError
+from stoker.emulator.errors import ApiError, not_found
 from stoker.emulator.http import Reply, Request, json_reply
 from stoker.emulator.identity import Caller
 from stoker.emulator.machines.interface import Guest, Machine
@@ -38,18 +41,27 @@ class Vm:
 
     def __init__(self, world: World, path: str) -> None:
         self._world, self._path = world, path
+        self._id = str(world.shelf.get(path)["id"])
         self._hands = threading.Lock()  # the machine is called by one thread at a time
         self._sockets: list[socket.socket] = []
         self._epoch = 0
         self._is_booted = False
         self._ends: list[Done] = []
+        self._limit_entry: Entry | None = None
         self._machine = world.make(self._guest(), world.mode)
         self._metadata = MetadataServer(self._look, self._token, self._set_guest_attribute)
 
     @property
     def resource(self) -> Resource:
-        """As it lies on the shelf."""
-        return self._world.shelf.get(self._path)
+        """As it lies on the shelf. Raises ApiError if it does not, or another one of its name does."""
+        found = self._found()
+        if found is None:
+            raise not_found(self._world.shelf.full(self._path))
+        return found
+
+    def _found(self) -> Resource | None:
+        found = self._world.shelf.find(self._path)
+        return found if found is not None and found["id"] == self._id else None
 
     @property
     def machine(self) -> Machine:
@@ -86,14 +98,14 @@ class Vm:
                     return
                 problem = shortage(self._world, self.resource)
                 if problem is not None:
-                    self._fail(done, problem)
+                    self._fail(epoch, done, problem)
                     return
                 self.resource["status"] = "STAGING"
             try:
                 sockets = self._machine.prepare()
             except Exception as error:  # whatever keeps a machine from being made: the caller learns it
                 with self._world.lock:
-                    self._fail(done, ("INTERNAL_ERROR", 500, f"the machine cannot be made: {error}", []))
+                    self._fail(epoch, done, _unmade(error))
                 return
             with self._world.lock:
                 self._answer(sockets)
@@ -101,13 +113,16 @@ class Vm:
                     self._run(epoch)
                 done(None)
 
-    def _fail(self, done: Done, problem: Problem) -> None:
+    def _fail(self, epoch: int, done: Done, problem: Problem) -> None:
+        if self._is_void(epoch):  # its end is under way, and tidies up
+            done(None)
+            return
         self.resource["status"] = "TERMINATED"
         done(problem)
         self._world.changed()
 
     def _answer(self, sockets: dict[str, socket.socket]) -> None:
-        apps = {"metadata": self._inside, "api": self._world.around.root}
+        apps = {"metadata": self._inside, "api": self._api}
         for name, one in sockets.items():
             self._sockets.append(one)
             self._world.around.server.listen(one, apps[name])
@@ -115,6 +130,7 @@ class Vm:
     def _run(self, epoch: int) -> None:
         found, now = self.resource, time.time()
         found |= {"status": "RUNNING", "lastStartTimestamp": timestamp(now), "_preempted": False}
+        found.pop("_maintenance", None)
         found.pop("lastStopTimestamp", None)
         self._world.meter.begin(use_of(found, now))
         self._limit(epoch, now)
@@ -159,12 +175,19 @@ class Vm:
     def _limit(self, epoch: int, started: float) -> None:
         """Plan its end, if it has one."""
         found = self.resource
+        self._unlimit()
         moment = ends_at(found["scheduling"], started)
         if moment is None:
             found.pop("resourceStatus", None)
             return
         found["resourceStatus"] = {"scheduling": {"terminationTimestamp": timestamp(moment)}}
-        self._later(max(0.0, moment - time.time()), lambda: self._expire(epoch))
+        wait = max(0.0, moment - time.time())
+        self._limit_entry = self._later(wait, lambda: self._expire(epoch))
+
+    def _unlimit(self) -> None:
+        if self._limit_entry is not None:
+            self._limit_entry.cancel()
+            self._limit_entry = None
 
     def _expire(self, epoch: int) -> None:
         with self._world.lock:
@@ -208,18 +231,32 @@ class Vm:
                 if self._is_void(epoch):
                     return
                 self._epoch += 1
-            self._cut()
-            with self._world.lock:
-                if not self.resource.get("_doomed"):
-                    self._stopped()
-                    return
-                self._world.meter.end(self.resource["id"])
+                self._unlimit()
+            try:
+                self._cut()
+            finally:  # whatever goes wrong with a machine: its VM does not stay as it is for ever
+                self._leave()
+
+    def _leave(self) -> None:
+        """It has no power any more: it is stopped, or gone."""
+        with self._world.lock:
+            if not self.resource.get("_doomed"):
+                self._stopped()
+                return
+            self._world.meter.end(self._id)
+        try:
             self._machine.remove()
+        finally:
             with self._world.lock:
                 self._gone()
 
     def _cut(self) -> None:
-        self._machine.cut()
+        try:
+            self._machine.cut()
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         self._metadata.disconnect()
         for one in self._sockets:
             self._world.around.server.leave(one)
@@ -247,7 +284,10 @@ class Vm:
     def _call_ends(self) -> None:
         ends, self._ends = self._ends, []
         for done in ends:
-            done(None)
+            try:
+                done(None)
+            except Exception:  # one that goes wrong must not be the end of the others
+                traceback.print_exc()
         self._world.changed()
 
     def close(self) -> None:
@@ -262,6 +302,7 @@ class Vm:
     def reset(self, done: Done) -> None:
         """Take its power and give it again, at once."""
         self._epoch += 1
+        self.resource.pop("_maintenance", None)
         epoch = self._epoch
         self._later(0, lambda: self._again(epoch, done))
 
@@ -271,14 +312,27 @@ class Vm:
                 if self._is_void(epoch):
                     done(None)
                     return
-            self._cut()
-            sockets = self._machine.prepare()
+            try:
+                self._cut()
+                sockets = self._machine.prepare()
+            except Exception as error:  # whatever keeps a machine from being made: the caller learns it
+                with self._world.lock:
+                    self._lose(epoch)
+                    done(_unmade(error))
+                return
             with self._world.lock:
                 self._answer(sockets)
                 if not self._is_void(epoch):
                     self._limit(epoch, time.time())
                     self._later(self._world.pace("boot"), lambda: self._boot(epoch))
                 done(None)
+
+    def _lose(self, epoch: int) -> None:
+        """It cannot have its power again. If its end is under way already, that does the rest."""
+        if not self._is_void(epoch) and self.resource["status"] == "RUNNING":
+            self._epoch += 1
+            self._unlimit()
+            self._stopped()
 
     def preempt(self) -> None:
         """Take it away: a notice, a while to say goodbye, the end."""
@@ -303,22 +357,30 @@ class Vm:
         migrates = found["scheduling"]["onHostMaintenance"] == "MIGRATE"
         found["_maintenance"] = "MIGRATE_ON_HOST_MAINTENANCE" if migrates else "TERMINATE_ON_HOST_MAINTENANCE"
         self._metadata.changed()
-        self._later(self._world.pace("notice"), lambda: self._maintained(migrates, done))
+        epoch = self._epoch
+        self._later(self._world.pace("notice"), lambda: self._maintained(epoch, migrates, done))
 
-    def _maintained(self, migrates: bool, done: Done) -> None:
+    def _maintained(self, epoch: int, migrates: bool, done: Done) -> None:
         with self._world.lock:
-            found = self._world.shelf.find(self._path)
-            if found is None or found["status"] != "RUNNING":
+            found = self._found()
+            if self._is_void(epoch) or found is None or found["status"] != "RUNNING":
                 done(None)
                 return
-            found["_maintenance"] = "NONE"
+            found.pop("_maintenance", None)
             self._metadata.changed()
             if migrates:
                 done(None)
             elif found["scheduling"]["automaticRestart"]:
-                self.stop(lambda problem: self.power_on(done))
+                self.stop(lambda problem: self._restart(done))
             else:
                 self.stop(done)
+
+    def _restart(self, done: Done) -> None:
+        """Start it again, unless somebody has removed it meanwhile."""
+        if self._found() is None:
+            done(None)
+        else:
+            self.power_on(done)
 
     def touch(self) -> None:
         """Its metadata changed: whoever waits for that inside is told."""
@@ -344,6 +406,20 @@ class Vm:
                 attributes.setdefault(namespace, {})[key] = value
             self._world.around.changed()
 
+    def _api(self, request: Request) -> Reply:
+        """The cloud, as it answers inside: who brings no token is the VM itself, and not the user at home."""
+        if request.path == "/emulator" or request.path.startswith("/emulator/"):
+            error = ApiError(403, "forbidden", "A VM does not control the cloud in which it runs.")
+            return json_reply(error.body(), error.code)
+        return self._world.around.root(replace(request, extra={"caller": self._caller()}))
+
+    def _caller(self) -> Caller:
+        with self._world.lock:
+            accounts = (self._found() or {}).get("serviceAccounts", ())
+            if not accounts:
+                return Caller(f"nobody@{self._world.project}.iam.gserviceaccount.com", ())
+            return Caller(accounts[0]["email"], tuple(accounts[0]["scopes"]))
+
     def _inside(self, request: Request) -> Reply:
         """The metadata server, with the faults that were asked for."""
         around = self._world.around
@@ -361,8 +437,8 @@ class Vm:
     def _is_void(self, epoch: int) -> bool:
         return epoch != self._epoch or not self._world.is_open
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self._world.agenda.after(seconds, call)
+    def _later(self, seconds: float, call: Callable[[], None]) -> Entry:
+        return self._world.agenda.after(seconds, call)
 
     def _begin(self, kind: str) -> Resource:
         found = self.resource
@@ -374,6 +450,10 @@ class Vm:
 
     def _tell(self, kind: str) -> None:
         self._over(self._begin(kind), None)
+
+
+def _unmade(error: Exception) -> Problem:
+    return "INTERNAL_ERROR", 500, f"the machine cannot be made: {error}", []
 
 
 def use_of(instance: Resource, now: float) -> Use:

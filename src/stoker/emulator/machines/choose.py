@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -30,23 +31,23 @@ def best_mode() -> Mode:
     return Mode.PROCESSES
 
 
-def works(mode: Mode) -> bool:
-    """Whether a VM of this mode comes up, as far as asking for its startup script."""
+def works(mode: Mode, longest: float = _LONGEST) -> bool:
+    """Whether a VM of this mode comes up within seconds, as far as asking for its startup script."""
     over, directory = threading.Event(), Path(tempfile.mkdtemp(prefix="stoker-vm-"))
     machine = HostedMachine(Guest("trial", directory / "vm", {}, 1), mode)
+    sockets: dict[str, socket.socket] = {}
     try:
         sockets = machine.prepare()
         machine.boot(over.set)
-        with sockets["metadata"] as listening:
-            listening.settimeout(_LONGEST)
-            connection, _ = listening.accept()
-            connection.close()
-        for one in sockets.values():
-            one.close()
+        sockets["metadata"].settimeout(longest)
+        connection, _ = sockets["metadata"].accept()
+        connection.close()
     except OSError:
         return False
     else:
         return True
     finally:
+        for one in sockets.values():
+            one.close()
         machine.remove()
         directory.rmdir()

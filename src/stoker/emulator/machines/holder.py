@@ -28,6 +28,8 @@ from stoker.emulator.machines.power import POWER
 from stoker.emulator.machines.spec import Spec
 
 METADATA = "169.254.169.254", 80
+_LOOK_AFTER = 1.0  # seconds between two looks at the console
+_CONSOLE = 1 << 23  # bytes of the console that are kept, or at most twice as many
 
 
 def main(channel_number: int, ssh_number: int) -> None:
@@ -56,7 +58,7 @@ class Holder:
     """Has the place of one VM."""
 
     def __init__(self, spec: Spec, ssh: int) -> None:
-        self._spec, self._ssh = spec, ssh
+        self._spec, self._ssh, self._console = spec, ssh, _Console()
         linux.adopt_orphans()
         linux.rename("stoker-vm")
 
@@ -122,10 +124,12 @@ class Holder:
     def _wait(self, channel: socket.socket, booter: int, first: int) -> int:
         ended = os.pidfd_open(booter)
         watched: list[socket.socket | int] = [ended, channel]
-        while ended not in (ready := select.select(watched, [], [])[0]):
+        while ended not in (ready := select.select(watched, [], [], _LOOK_AFTER)[0]):
+            self._console.shorten()
             if channel in ready and not self._obey(channel.recv(100), first):
                 watched.remove(channel)
         os.close(ended)
+        self._console.shorten()
         code = os.waitstatus_to_exitcode(os.waitpid(booter, 0)[1])
         if not self._spec.has_place:
             tree.end_all()
@@ -137,6 +141,24 @@ class Holder:
         with suppress(ProcessLookupError):
             os.kill(first, POWER if word else signal.SIGKILL)
         return bool(word)
+
+
+class _Console:
+    """The file that all of a VM's output goes to: ours, too. Its oldest bytes become a hole.
+
+    So it takes no more room, while each byte keeps its number, for those who read on from where they were.
+    """
+
+    def __init__(self) -> None:
+        self._hole = 0
+
+    def shorten(self) -> None:
+        """If that is worth it."""
+        with suppress(OSError):  # a file system without holes
+            old = os.fstat(1).st_size - _CONSOLE
+            if old - self._hole >= _CONSOLE:
+                linux.punch(1, old)
+                self._hole = old
 
 
 def _guarded(live: Callable[[], int]) -> NoReturn:
@@ -169,7 +191,8 @@ def _read(path: str) -> str:
 def _clear(directory: str) -> None:
     """As every boot of a VM clears its /tmp."""
     if os.path.isdir(directory) and os.listdir(directory):
-        import shutil
+        from stoker.emulator.machines.removal import remove_tree
 
-        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(directory)
         os.makedirs(directory, exist_ok=True)

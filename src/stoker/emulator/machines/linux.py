@@ -18,6 +18,7 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
 )
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 _DETACH = 2
+_PUNCH = 3  # a hole, and the same size
 _PDEATHSIG, _SET_NAME, _CAPBSET_DROP, _SUBREAPER = 1, 15, 24, 36
 _MOUNT_SETATTR, _PIVOT_ROOT, _PIVOT_ROOT_X86 = 442, 41, 155
 _GET_FLAGS, _SET_FLAGS, _SET_ADDRESS, _SET_MASK, _UP = 0x8913, 0x8914, 0x8916, 0x891C, 0x1
@@ -137,6 +138,14 @@ def give_up(rights: tuple[int, ...]) -> None:
         _libc.prctl(
             ctypes.c_int(_CAPBSET_DROP), ctypes.c_ulong(right)
         )  # unknown to an old kernel: nothing to drop
+
+
+def punch(descriptor: int, size: int) -> None:
+    """The first bytes of a file become a hole, which takes no room. Those behind it stay where they are."""
+    done = _libc.fallocate(
+        ctypes.c_int(descriptor), ctypes.c_int(_PUNCH), ctypes.c_longlong(0), ctypes.c_longlong(size)
+    )
+    _check(done, "fallocate")
 
 
 def _prctl(what: int, value: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from stoker.emulator.http import listen_on_loopback
 from stoker.emulator.machines import ssh
 from stoker.emulator.machines.interface import Guest, Mode
+from stoker.emulator.machines.removal import remove_tree
 from stoker.emulator.machines.spec import Spec
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -86,8 +86,7 @@ class HostedMachine:
     def remove(self) -> None:
         """Leave nothing of it."""
         self.cut()
-        if self._guest.directory.exists():
-            shutil.rmtree(self._guest.directory, onerror=_open_and_retry)
+        remove_tree(str(self._guest.directory))
 
     def _spec(self, metadata: tuple[str, int]) -> Spec:
         guest = self._guest
@@ -186,15 +185,3 @@ class _Place:
         self._channel.close()
         self._over.set()
         ended()
-
-
-def _open_and_retry(act: Callable[[str], object], path: str, _: object) -> None:
-    """The kernel leaves directories that even their owner cannot read."""
-    for one in (Path(path).parent, Path(path)):
-        with suppress(OSError):
-            if not one.is_symlink():
-                one.chmod(0o700)
-    if Path(path).is_dir() and not Path(path).is_symlink():
-        shutil.rmtree(path)
-    else:
-        Path(path).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ _MOST = 100
 def answer(request: Request, handle: Callable[[Request], Reply]) -> Reply:
     """One reply for all. Raises ApiError for what is no batch."""
     mark = b"--" + boundary(request.headers.get("content-type", ""))
-    parts = [part for part in request.body.split(mark)[1:] if not part.startswith(b"--")]
+    parts = [part for part in request.small.split(mark)[1:] if not part.startswith(b"--")]
     if len(parts) > _MOST:
         raise wrong(f"The batch request should not contain more than {_MOST} calls.")
     name = f"batch_{secrets.token_hex(8)}"

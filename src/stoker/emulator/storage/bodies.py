@@ -8,6 +8,7 @@ import mmap
 import os
 import secrets
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -88,10 +89,16 @@ class Growing:
 
 
 class Bodies:
-    """All contents, in one directory."""
+    """All contents, in one directory.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    If they outlive the emulator (`lasts`), what is removed stays until a state without it has been saved: the
+    last one that was saved may be all that is left of this emulator.
+    """
+
+    def __init__(self, directory: Path, lasts: bool = False) -> None:
+        self._directory, self._lasts = directory, lasts
+        self._removed: deque[str] = deque()
+        self._unnamed: list[str] = []  # removed before the state that is being saved
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def keep(self, parts: Iterable[Content]) -> Body:
@@ -123,7 +130,23 @@ class Bodies:
         return replace(body, file=name)
 
     def remove(self, name: str) -> None:
-        """May be repeated."""
+        """May be repeated. To be called when nothing has it any more."""
+        if self._lasts:
+            self._removed.append(name)
+        else:
+            self._unlink(name)
+
+    def begin_save(self) -> None:
+        """To be called before the state is taken."""
+        while self._removed:
+            self._unnamed.append(self._removed.popleft())
+
+    def end_save(self) -> None:
+        """To be called when that state is on the disk; by the same thread."""
+        while self._unnamed:
+            self._unlink(self._unnamed.pop())
+
+    def _unlink(self, name: str) -> None:
         with suppress(FileNotFoundError):
             (self._directory / name).unlink()
 

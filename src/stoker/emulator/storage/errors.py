@@ -16,6 +16,7 @@ _XML = {
     405: "MethodNotAllowed",
     409: "Conflict",
     412: "PreconditionFailed",
+    413: "EntityTooLarge",
     416: "InvalidRange",
     429: "SlowDown",
     501: "NotImplemented",

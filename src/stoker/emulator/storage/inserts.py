@@ -155,7 +155,7 @@ def _head(data: bytes | mmap.mmap, start: int, end: int, line: bytes) -> tuple[d
 def _object(text: bytes) -> dict[str, Any]:
     try:
         found = json.loads(text or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise wrong("Invalid multipart request: its first part is no JSON object.")

@@ -21,6 +21,7 @@ from stoker.emulator.storage.listing import Page, Query, page
 from stoker.emulator.storage.rate import WriteRate
 
 _BUCKET = re.compile(r"[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]")
+_RESERVED = ("batch", "compute", "download", "emulator", "resumable", "storage", "upload", "v1")
 
 About = Mapping[str, Any]
 """What those who write an object say of it, as the JSON interface names it: `contentType`, `metadata` …"""
@@ -127,6 +128,9 @@ class Objects:
         """A new one. Raises ApiError if it exists."""
         if not _BUCKET.fullmatch(name):
             raise wrong(f"Invalid bucket name: '{name}'", "InvalidBucketName")
+        if name in _RESERVED:
+            message = f"The bucket name '{name}' is taken: here, its paths belong to something else."
+            raise wrong(message, "InvalidBucketName")
         with self._lock:
             if name in self._buckets:
                 message = "Your previous request to create the named bucket succeeded and you already own it."

@@ -27,8 +27,9 @@ _BATCH = re.compile(r"/batch(?:/storage/v1)?/?")
 class Storage:
     """See Service. `rate` may be changed while it runs: `storage.rate.each_second = 0` for no limit."""
 
-    def __init__(self, around: Surroundings, kept: Kept) -> None:
-        bodies = Bodies(around.directory / "storage")
+    def __init__(self, around: Surroundings, kept: Kept, lasts: bool = False) -> None:
+        """`lasts`: what is dumped is saved, and `saved` is called after that."""
+        self._bodies = bodies = Bodies(around.directory / "storage", lasts)
         self._around, self.rate = around, WriteRate(around.now)
         self._objects = Objects(bodies, self.rate, kept.get("objects", {}))
         self._uploads = Uploads(bodies, kept.get("uploads", {}))
@@ -66,7 +67,13 @@ class Storage:
 
     def dump(self) -> dict[str, Any]:
         """See Service."""
-        return {"objects": self._objects.dump(), "uploads": self._uploads.dump()}
+        self._bodies.begin_save()
+        uploads = self._uploads.dump()  # first: one that ends meanwhile is better there twice than never
+        return {"objects": self._objects.dump(), "uploads": uploads}
+
+    def saved(self) -> None:
+        """What was dumped last is on the disk."""
+        self._bodies.end_save()
 
     def close(self) -> None:
         """See Service. Nothing runs here."""

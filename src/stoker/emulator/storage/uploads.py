@@ -224,7 +224,8 @@ class Uploads:
 
 
 def _dumped(upload: Resumable) -> dict[str, Any]:
-    return {key: value for key, value in vars(upload).items() if key not in ("growing", "lock")}
+    found = {key: value for key, value in vars(upload).items() if key not in ("growing", "lock")}
+    return {**found, "hashes": dict(upload.hashes)}  # which grow under another lock
 
 
 def _restored(data: dict[str, Any]) -> Multipart:

@@ -165,7 +165,7 @@ class XmlApi:
     def _complete(self, request: Request, place: Place) -> Reply:
         upload = self._uploads.multipart(request.query["uploadId"], place)
         guard = self._gate.writing(request, *place, of_headers(request.headers))
-        chosen = upload.chosen(_asked(request.body))
+        chosen = upload.chosen(_asked(request.small))
         self._uploads.claim(upload)
         try:
             made = self._objects.put(self._composed(upload, chosen), guard)

@@ -26,7 +26,7 @@ from stoker.emulator.identity import Identity
 from stoker.emulator.machines.interface import Mode
 from stoker.emulator.machines.removal import remove_tree
 from stoker.emulator.pace import Pace
-from stoker.emulator.service import Service, Surroundings, caller_of
+from stoker.emulator.service import Service, Surroundings, caller_of, variables
 
 PROJECT = "home-project"
 _INSIDE = ("metadata.google.internal", "169.254.169.254")
@@ -108,20 +108,8 @@ class Emulator:
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """What makes the clients of Google, and Stoker, turn to this cloud."""
-        overrides = {"compute": "compute/v1/", "storage": "storage/v1/"}
-        overrides |= dict.fromkeys(("secretmanager", "iam", "cloudresourcemanager"), "")
-        return {
-            "STORAGE_EMULATOR_HOST": self.url,
-            "STOKER_CLOUD": self.url,
-            "GOOGLE_CLOUD_PROJECT": self.project,
-            "CLOUDSDK_CORE_PROJECT": self.project,
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
-            **{
-                f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api.upper()}": f"{self.url}/{path}"
-                for api, path in overrides.items()
-            },
-        }
+        """What makes clients outside turn to this cloud, as its owner."""
+        return {**variables(self.url, self.project), "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true"}
 
     def __enter__(self) -> Emulator:
         return self

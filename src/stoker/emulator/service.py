@@ -42,6 +42,24 @@ class Surroundings:
     url: Callable[[], str]  # where the cloud answers: http://127.0.0.1:PORT
 
 
+_OVERRIDES = {"compute": "compute/v1/", "storage": "storage/v1/"}
+_OVERRIDES |= dict.fromkeys(("secretmanager", "iam", "cloudresourcemanager"), "")
+
+
+def variables(url: str, project: str) -> dict[str, str]:
+    """What makes gcloud, Google's storage client and Stoker turn to a cloud, inside a VM or outside."""
+    return {
+        "STORAGE_EMULATOR_HOST": url,
+        "STOKER_CLOUD": url,
+        "GOOGLE_CLOUD_PROJECT": project,
+        "CLOUDSDK_CORE_PROJECT": project,
+        **{
+            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api.upper()}": f"{url}/{path}"
+            for api, path in _OVERRIDES.items()
+        },
+    }
+
+
 def caller_of(request: Request) -> Caller:
     """Who asks: the server found it out before it asked a service."""
     found = request.extra.get("caller")

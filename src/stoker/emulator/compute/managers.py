@@ -82,6 +82,7 @@ class Managers:
                 ("GET", f"{one}/listErrors", _may("get"), self.list_errors),
                 *(("POST", f"{one}/{verb}", _may(need), done) for verb, (need, done) in posts.items()),
                 ("GET", groups, "compute.instanceGroups.list", self.list_groups),
+                ("GET", f"{scope}/autoscalers", "compute.autoscalers.list", self.list_autoscalers),
                 ("GET", f"{groups}/{{name}}", "compute.instanceGroups.get", self.get_group),
                 (
                     "POST",
@@ -372,6 +373,11 @@ class Managers:
         }
         path = f"projects/{self._world.project}/aggregated/instanceGroups"
         return aggregated(scopes, call.query, "instanceGroupAggregatedList", path)
+
+    def list_autoscalers(self, call: Call) -> Resource:
+        """There are none; gcloud asks for them with every list of groups."""
+        kind = "regionAutoscalerList" if "region" in call.names else "autoscalerList"
+        return listed([], call.query, kind, f"projects/{self._world.project}/{call.collection}")
 
     def list_instances(self, call: Call) -> Resource:
         """The VMs of one."""

@@ -26,6 +26,7 @@ from stoker.emulator.identity import Caller
 from stoker.emulator.machines.interface import Guest, Machine
 from stoker.emulator.metadata import MetadataServer
 from stoker.emulator.meter import Use
+from stoker.emulator.service import variables
 
 Done = Callable[[Problem | None], None]
 """Called with the lock held, when something is over."""
@@ -72,11 +73,7 @@ class Vm:
         found, around = self.resource, self._world.around
         keys = authorized_keys(found["metadata"].get("items", ()), self._world.common)
         url = around.url()
-        environment = {
-            "STORAGE_EMULATOR_HOST": url,
-            "STOKER_CLOUD": url,
-            "GOOGLE_CLOUD_PROJECT": self._world.project,
-        }
+        environment = variables(url, self._world.project)
         directory = around.directory / "compute" / str(found["id"])
         port = urlsplit(url).port or 0
         return Guest(found["name"], directory, environment, port, bool(keys), keys, (around.directory,))
@@ -424,13 +421,16 @@ class Vm:
         """The metadata server, with the faults that were asked for."""
         around = self._world.around
         fault = around.faults.of_request("metadata", request.method, request.path, around.now())
-        if fault is not None and fault.kind == "slow":
+        if fault is None:
+            return self._metadata.app(request)
+        if fault.kind == "slow":
             time.sleep(fault.seconds)
-        elif fault is not None and fault.kind.startswith("drop"):
+            return self._metadata.app(request)
+        if fault.kind.endswith("-after"):
+            self._metadata.app(request)
+        if fault.kind.startswith("drop"):
             return Reply(0)
-        elif fault is not None:
-            return json_reply(ApiError(fault.status, fault.reason, "unavailable").body(), fault.status)
-        return self._metadata.app(request)
+        return json_reply(ApiError(fault.status, fault.reason, "unavailable").body(), fault.status)
 
     # Small things
 

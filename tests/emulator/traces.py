@@ -12,7 +12,7 @@ _PROC = Path("/proc")
 def descendants(pid: int | None = None) -> set[int]:
     """Processes that descend from one: from us, if none is named. Those that have ended do not count."""
     parents = {}
-    for entry in _PROC.glob("[0-9]*/stat"):
+    for entry in [one / "stat" for one in _PROC.glob("[0-9]*")]:
         with suppress(OSError, ValueError):
             state, parent = entry.read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state not in "ZX":

@@ -128,7 +128,7 @@ see() {{ curl -sfL -H 'Metadata-Flavor: Google' "http://$host/computeMetadata/v1
 
 def is_running(word: str) -> bool:
     """Whether any process of this machine has a word in its command line."""
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+    for entry in [one / "cmdline" for one in Path("/proc").glob("[0-9]*")]:
         try:
             if word.encode() in entry.read_bytes():
                 return True

@@ -65,7 +65,7 @@ def results(output: Path) -> dict[int, str]:
 def leftovers(token: str) -> list[str]:
     """Command lines of processes that have the token in them."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in [one / "cmdline" for one in Path("/proc").glob("[0-9]*")]:
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
@@ -209,8 +209,11 @@ def _pull(agent: subprocess.Popen[bytes], output: Path, what: str) -> None:
     family = {"launcher": agent.pid}
     for beat in sorted((output / RECORDS / "beats").glob("*"), key=lambda path: path.stat().st_mtime)[-1:]:
         family["agent"] = json.loads(beat.read_text())["pid"]
-    for path in Path("/proc").glob("[0-9]*/status"):
-        status = path.read_text() if path.exists() else ""
+    for path in [one / "status" for one in Path("/proc").glob("[0-9]*")]:
+        try:
+            status = path.read_text()
+        except OSError:  # it has ended
+            continue
         if re.search(rf"^PPid:\t{agent.pid}$", status, re.MULTILINE):
             family["guardian"] = int(path.parent.name)
     targets = list(family.values()) if what == "all" else [family[what]] if what in family else []

@@ -140,7 +140,7 @@ class Cluster:
 def _of(variable: str, configuration: Path) -> list[int]:
     """Processes with the configuration of this cluster in their environment, and a variable besides."""
     marks, found = {f"SLURM_CONF={configuration}".encode(), variable.encode()}, []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for path in [one / "environ" for one in Path("/proc").glob("[0-9]*")]:
         with suppress(OSError):
             if marks <= {b"", *path.read_bytes().split(b"\0")} and int(path.parent.name) != os.getpid():
                 found.append(int(path.parent.name))

@@ -255,17 +255,19 @@ def test_kill_9_leaves_nothing(place: Place, mode: Mode, victim: str) -> None:
     with emulator_with(
         place.directory / "vm", mode, '(setsid sleep "$STOKER_WORD" &)\necho ready; sleep "$STOKER_WORD"'
     ) as emulator:
-        word = emulator.stdout.readline().strip()
-        assert is_running(word)
-        chain, pid = {}, emulator.pid
-        for name in ("emulator", "holder", "booter", "first"):
-            chain[name] = pid
-            pid = (
-                int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]) if name != "first" else 0
-            )
-        os.kill(chain[victim], signal.SIGKILL)
-        assert eventually(lambda: not is_running(word))
-        emulator.wait()
+        try:
+            word = emulator.stdout.readline().strip()
+            assert eventually(lambda: is_running(word))
+            chain, pid = {}, emulator.pid
+            for name in ("emulator", "holder", "booter", "first"):
+                chain[name] = pid
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                pid = int(children[0]) if name != "first" else 0
+            os.kill(chain[victim], signal.SIGKILL)
+            assert eventually(lambda: not is_running(word))
+            emulator.wait(60)
+        finally:
+            emulator.kill()
     assert eventually(lambda: traces.of_directory(place.directory / "vm") == [])
     shutil.rmtree(place.directory / "vm", onerror=_open_and_retry)
 
